@@ -1,0 +1,132 @@
+package sqlherd
+
+import (
+	"context"
+	"time"
+
+	"github.com/sqlherd/sqlherd/internal/rowcodec"
+)
+
+// The seam between the engine and the cache that a fleet shares. The engine
+// decides what is fresh, who loads and who waits; a sharedStore only keeps
+// entries, leases and stamps, and carries messages. It knows no policy, and no
+// SQL. redisstore.go is the one that ships; the tests have one in memory with
+// virtual time. Both pass the same contract suite (store_contract_test.go).
+//
+// Every method is safe for concurrent use, returns within the store's own time
+// limit whatever ctx says, and reports trouble as an error: the engine then
+// goes on without the store. No method retries.
+type sharedStore interface {
+	// get looks key up together with the current stamps of tags, in one round
+	// trip. It returns nil and no error when there is nothing that may be
+	// served: no entry, one that cannot be read, one of another key, or one
+	// whose stamps are not the current ones (a missing stamp is never current).
+	get(ctx context.Context, key string, tags []string) (*sharedEntry, error)
+
+	// obtain asks for the right to load key for the next ttl. In the same round
+	// trip it reads the stamp of every tag, and creates those that are missing.
+	// When somebody else holds the lease, the answer's won is false and left is
+	// the rest of the other's lease.
+	obtain(ctx context.Context, key string, tags []string, ttl time.Duration) (lease, error)
+
+	// renew prolongs a lease that is still ours. It answers false when the
+	// lease is gone or another's.
+	renew(ctx context.Context, l lease, ttl time.Duration) (bool, error)
+
+	// put stores an entry loaded under l, gives the lease back, and tells the
+	// waiters of other processes. It stores when the lease is still ours, or when it
+	// is gone and nothing newer was stored meanwhile.
+	put(ctx context.Context, l lease, e *sharedEntry) (putOutcome, error)
+
+	// release gives back a lease whose load failed, and tells the waiters of
+	// other processes so that one of them can try. Somebody else's lease is left alone.
+	release(ctx context.Context, l lease) error
+
+	// invalidate gives every tag a new stamp, and tells the other processes, in one round
+	// trip. On an error some tags may have been invalidated and some not.
+	invalidate(ctx context.Context, tags []string) error
+
+	// id is the name that messages use for key.
+	id(key string) keyID
+
+	// listen registers who is told of messages. It is called once, before any
+	// other method. The store calls back from its own goroutine; a callback must not block.
+	listen(storeEvents)
+
+	// stats adds the store's own counters to s.
+	stats(s *Stats)
+
+	// close ends the store's goroutines and waits for them. It does not close
+	// the client, which belongs to the application.
+	close() error
+}
+
+// keyID names a key in messages and in key names: its SHA-256, or its HMAC when
+// Config.EntryKeys is set.
+type keyID [32]byte
+
+// A sharedEntry is a result with what the fleet has to know about it.
+type sharedEntry struct {
+	result *rowcodec.Result
+
+	// Lives, counted from the moment the entry was stored; jitter is already in
+	// them. soft ≤ hard; sie is added to hard.
+	soft, hard, sie time.Duration
+
+	// age is how long ago the entry was stored, by the store's own clock. Only
+	// get sets it; put ignores it.
+	age time.Duration
+
+	// loadTime is how long the database took.
+	loadTime time.Duration
+
+	// size is the number of bytes the entry takes in the store. Only get sets it.
+	size int
+}
+
+// A lease is the answer of obtain.
+type lease struct {
+	key  string
+	tags []string
+
+	won   bool          // the caller may load
+	left  time.Duration // not won: the rest of the holder's lease
+	token string        // fresh for every obtain
+	fence uint64        // the store's clock at obtain, in microseconds
+
+	// stamps are the tags' stamps as they were before the load. put keeps them
+	// in the entry.
+	stamps []stamp
+
+	// entryPresent says that there was an entry at the moment the lease was won:
+	// somebody may have stored one since the caller's last get, so it looks again
+	// before it loads.
+	entryPresent bool
+}
+
+// A stamp is the random version of a tag. The zero stamp is the missing one and
+// equals nothing, itself included.
+type stamp [16]byte
+
+// putOutcome says what became of a result that was offered to the store.
+type putOutcome uint8
+
+const (
+	putStored   putOutcome = iota // kept
+	putFenced                     // a newer value or another's lease is there
+	putTooLarge                   // over the store's limit
+)
+
+// storeEvents is told what other processes do. A store's own messages do not
+// come back to it.
+type storeEvents interface {
+	// storedElsewhere: another process has stored id.
+	storedElsewhere(id keyID)
+	// releasedElsewhere: a load of id ended without a result; its lease is free.
+	releasedElsewhere(id keyID)
+	// invalidatedElsewhere: the tags have new stamps.
+	invalidatedElsewhere(tags []string)
+	// subscribed is called with true when messages begin to arrive, and with
+	// false as soon as the store knows that they may be lost.
+	subscribed(bool)
+}
