@@ -26,8 +26,8 @@ type sharedStore interface {
 	// obtain asks for the right to load key for the next ttl. In the same round
 	// trip it reads the stamp of every tag, and creates those that are missing.
 	// When somebody else holds the lease, the answer's won is false and left is
-	// the rest of the other's lease.
-	obtain(ctx context.Context, key string, tags []string, ttl time.Duration) (lease, error)
+	// the rest of the other's lease. The stamps live for at least life.
+	obtain(ctx context.Context, key string, tags []string, ttl, life time.Duration) (lease, error)
 
 	// renew prolongs a lease that is still ours. It answers false when the
 	// lease is gone or another's.
@@ -53,8 +53,8 @@ type sharedStore interface {
 	// other method. The store calls back from its own goroutine; a callback must not block.
 	listen(storeEvents)
 
-	// stats adds the store's own counters to s.
-	stats(s *Stats)
+	// counters returns the store's own figures.
+	counters() StoreStats
 
 	// close ends the store's goroutines and waits for them. It does not close
 	// the client, which belongs to the application.
@@ -129,4 +129,17 @@ type storeEvents interface {
 	// subscribed is called with true when messages begin to arrive, and with
 	// false as soon as the store knows that they may be lost.
 	subscribed(bool)
+}
+
+// String returns the outcome's name as events carry it.
+func (o putOutcome) String() string {
+	switch o {
+	case putStored:
+		return "stored"
+	case putFenced:
+		return "fenced"
+	case putTooLarge:
+		return "too_large"
+	}
+	return "invalid"
 }

@@ -1,0 +1,48 @@
+# make help lists the targets. Each works from a fresh clone.
+
+FUZZTIME  ?= 20s
+BENCHTIME ?= 1s
+BENCH     ?= .
+
+SERVERS_STATE := .cache/servers.json
+
+.DEFAULT_GOAL := help
+.PHONY: help test race lint fuzz bench tidy fmt servers servers-stop clean
+
+help: ## this list
+	@awk -v tty="$$(test -t 1 && test -z "$$NO_COLOR" && echo 1)" ' \
+		BEGIN { FS = ":.*## "; if (tty) { b = "\033[1m"; c = "\033[36m"; z = "\033[0m" } \
+			printf "%ssqlherd%s: stampede-proof query caching beneath database/sql\n\n", b, z } \
+		/^[a-z-]+:.*## / { printf "  %smake %-13s%s %s\n", c, $$1, z, $$2 } \
+		END { print "" }' $(MAKEFILE_LIST)
+
+test: ## everything that must hold: checks, and all tests against servers it starts itself
+	@bash scripts/test.sh
+
+race: ## the root module's tests with the race detector; needs no server
+	go test -race -shuffle=on ./...
+
+lint: ## golangci-lint in every module
+	@bash scripts/lint.sh
+
+fuzz: ## every fuzz target for FUZZTIME (20s)
+	@FUZZTIME=$(FUZZTIME) bash scripts/fuzz.sh
+
+bench: ## benchmarks that match BENCH (all), each for BENCHTIME (1s)
+	@bash scripts/each.sh go test -run='^$$' -bench='$(BENCH)' -benchtime=$(BENCHTIME) -benchmem ./...
+
+tidy: ## go mod tidy in every module
+	@bash scripts/each.sh go mod tidy
+
+fmt: ## gofmt
+	gofmt -w .
+
+servers: ## start PostgreSQL, MariaDB and Redis for go test: eval "$(make servers)"
+	@bash scripts/servers.sh start $(SERVERS_STATE)
+
+servers-stop: ## stop them
+	@bash scripts/servers.sh stop $(SERVERS_STATE)
+
+clean: ## stop servers, remove built tools and caches
+	@test ! -f $(SERVERS_STATE) || bash scripts/servers.sh stop $(SERVERS_STATE)
+	rm -rf .cache bin

@@ -1,0 +1,145 @@
+package sqlherd
+
+import (
+	"context"
+	"database/sql/driver"
+	"sync"
+)
+
+// A budget bounds the real connections that the conns of one pool hold
+// (Config.MaxDBConns), so that the pool itself can be left without a bound and a
+// thousand waiters hold none. When the bound is reached, whoever needs a real
+// connection gets that of a conn that lies idle in the pool, or waits for one.
+//
+// A nil budget has no bound. The loader pool has a bound of its own and is not counted.
+type budget struct {
+	max int
+
+	mu      sync.Mutex
+	open    int            // real connections, and dials under way
+	idlers  []*conn        // in the pool with a real connection, longest idle first
+	waiters []*budgetWaiter // in the order they came
+}
+
+// A budgetWaiter gets a connection, or, when the channel yields nil, the right to dial.
+type budgetWaiter struct {
+	ready chan driver.Conn // capacity 1
+}
+
+// acquire returns a real connection to go on with, or nil and the right to dial
+// one, which release gives back. It blocks until there is one of them or ctx ends.
+func (b *budget) acquire(ctx context.Context) (driver.Conn, error) {
+	if b == nil {
+		return nil, nil
+	}
+	b.mu.Lock()
+	if b.open < b.max && len(b.waiters) == 0 {
+		b.open++
+		b.mu.Unlock()
+		return nil, nil
+	}
+	if real, clean := b.takeLocked(); real != nil {
+		b.mu.Unlock()
+		return handOver(real, clean), nil
+	}
+	w := &budgetWaiter{ready: make(chan driver.Conn, 1)}
+	b.waiters = append(b.waiters, w)
+	b.mu.Unlock()
+
+	select {
+	case real := <-w.ready:
+		return real, nil
+	case <-ctx.Done():
+		b.mu.Lock()
+		for i, other := range b.waiters {
+			if other == w {
+				b.waiters = append(b.waiters[:i], b.waiters[i+1:]...)
+				b.mu.Unlock()
+				return nil, ctx.Err()
+			}
+		}
+		b.mu.Unlock()
+		// It was given at the same moment: pass it on, so that it is not lost.
+		if real := <-w.ready; real != nil {
+			_ = real.Close() // it is idle and clean; its error tells nobody anything
+		}
+		b.release()
+		return nil, ctx.Err()
+	}
+}
+
+// handOver makes a taken connection fit for another conn. One whose session is unknown, or that
+// holds statements, is closed; the right to dial in its place remains.
+func handOver(real driver.Conn, clean bool) driver.Conn {
+	if clean {
+		return real
+	}
+	_ = real.Close() // nobody is left to whom its error could be told
+	return nil
+}
+
+// takeLocked takes the real connection of the conn that has been idle longest.
+func (b *budget) takeLocked() (real driver.Conn, clean bool) {
+	for i := 0; i < len(b.idlers); i++ {
+		c := b.idlers[i]
+		if real, clean := c.detach(); real != nil {
+			b.idlers = append(b.idlers[:i], b.idlers[i+1:]...)
+			return real, clean
+		}
+	}
+	return nil, false
+}
+
+// release says that a real connection is gone, or that a dial failed.
+func (b *budget) release() {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.waiters) > 0 {
+		w := b.waiters[0]
+		b.waiters = b.waiters[1:]
+		w.ready <- nil
+		return
+	}
+	b.open--
+}
+
+// idle says that c goes back into the pool with its real connection.
+func (b *budget) idle(c *conn) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	if len(b.waiters) == 0 {
+		b.idlers = append(b.idlers, c)
+		b.mu.Unlock()
+		return
+	}
+	real, clean := c.detach()
+	if real == nil {
+		b.mu.Unlock()
+		return
+	}
+	w := b.waiters[0]
+	b.waiters = b.waiters[1:]
+	b.mu.Unlock()
+	w.ready <- handOver(real, clean)
+}
+
+// busy says that c is taken out of the pool, or closed. After it, nobody takes c's
+// real connection away.
+func (b *budget) busy(c *conn) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, other := range b.idlers {
+		if other == c {
+			b.idlers = append(b.idlers[:i], b.idlers[i+1:]...)
+			return
+		}
+	}
+}

@@ -1,0 +1,437 @@
+package sqlherd
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"sync"
+
+	"github.com/sqlherd/sqlherd/internal/sqllex"
+)
+
+// A conn is the connection that database/sql's pool holds. It has no real one
+// until a statement must reach the database: a hit, a stale hit and a waiter need
+// none. It then keeps its real connection for its own life, so that the
+// pool's settings and the session's state keep their meaning; only
+// Config.MaxDBConns may take it away while the conn lies idle in the pool.
+//
+// database/sql calls a conn from one goroutine at a time, except that it closes
+// statements and connections that lie idle, and that a budget may take the
+// real connection of an idle conn. mu is for these.
+type conn struct {
+	h   *Herd
+	src *source
+
+	mu     sync.Mutex // held while real or the statements of an idle conn change
+	real   driver.Conn
+	gen    uint64 // counts the real connections; a stmt of another one is gone
+	stmts  int    // real statements that are open on real
+	closed bool
+
+	// The session of real. All of it is forgotten with real.
+	tainted   bool         // its state is unknown
+	inTx      bool         // between BeginTx and the end of the transaction
+	textTx    bool         // the same, by a statement's text
+	dropAfter bool         // the bare driver's connection would not survive what happened
+	dirty     writeEffects // what the open transaction has written
+
+	private string // identity of a private in-memory database; "" otherwise
+}
+
+// Every optional interface is here, because sqlmw asks only once what its parent
+// can do; what the real connection lacks is answered as database/sql would have.
+var (
+	_ driver.Conn               = (*conn)(nil)
+	_ driver.ConnBeginTx        = (*conn)(nil)
+	_ driver.ConnPrepareContext = (*conn)(nil)
+	_ driver.ExecerContext      = (*conn)(nil)
+	_ driver.QueryerContext     = (*conn)(nil)
+	_ driver.Pinger             = (*conn)(nil)
+	_ driver.SessionResetter    = (*conn)(nil)
+	_ driver.Validator          = (*conn)(nil)
+	_ driver.NamedValueChecker  = (*conn)(nil)
+)
+
+// dial returns the real connection, and makes it when there is none.
+func (c *conn) dial(ctx context.Context) (driver.Conn, error) {
+	if c.real != nil {
+		return c.real, nil
+	}
+	handed, err := c.src.budget.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	real := handed
+	if real == nil {
+		real, err = c.src.base.Connect(ctx)
+		if err != nil {
+			c.src.budget.release()
+			return nil, err
+		}
+	}
+	c.h.counters.dials.Add(1)
+	c.mu.Lock()
+	c.real = real
+	c.gen++
+	c.stmts = 0
+	c.mu.Unlock()
+	return real, nil
+}
+
+// detach takes the real connection away from an idle conn. clean says that another
+// conn may go on with it. It answers nil when the conn is being
+// used or closed after all. The caller is the budget.
+func (c *conn) detach() (real driver.Conn, clean bool) {
+	if !c.mu.TryLock() {
+		return nil, false
+	}
+	defer c.mu.Unlock()
+	if c.closed || c.real == nil {
+		return nil, false
+	}
+	real = c.real
+	clean = c.stmts == 0 && !c.tainted && !c.textTx && !c.inTx
+	c.real = nil
+	c.forget()
+	return real, clean
+}
+
+// forget resets what was known of the real connection's session.
+func (c *conn) forget() {
+	c.gen++
+	c.stmts = 0
+	c.tainted, c.inTx, c.textTx, c.dropAfter = false, false, false, false
+	c.dirty = writeEffects{}
+}
+
+// sessionReason says why the session's state forbids the cache, if it does.
+func (c *conn) sessionReason() Reason {
+	switch {
+	case c.inTx, c.textTx:
+		return ReasonTx
+	case c.tainted:
+		return ReasonSession
+	}
+	return ReasonNone
+}
+
+// note records what running p may do to the session, before it runs: should it
+// fail half-way, the state is as unknown.
+func (c *conn) note(p *plan) {
+	if !p.hasEffects {
+		return
+	}
+	if p.taints && !c.tainted {
+		c.tainted = true
+		c.h.tainted(p)
+	}
+	switch p.tx {
+	case sqllex.TxBegin:
+		c.textTx = true
+	case sqllex.TxUnknown:
+		// It may have begun one, or ended one; unknown is handled by the taint.
+		c.tainted = true
+	}
+}
+
+// noteEffects records what the end of p means: e is what it may have written, err how it ended.
+func (c *conn) noteEffects(ctx context.Context, p *plan, e writeEffects, err error) {
+	if !p.hasEffects {
+		return
+	}
+	if e.any() {
+		if c.inTx || c.textTx {
+			c.dirty.add(e)
+		} else if outcomeMayBeWritten(err) {
+			c.h.wrote(ctx, e)
+		}
+	}
+	if p.tx == sqllex.TxEnd {
+		// Whether it was COMMIT or ROLLBACK, what it was part of is over. To
+		// invalidate after a rollback costs a miss; to miss a commit would cost
+		// stale rows. A COMMIT that failed may have happened.
+		c.textTx = false
+		dirty := c.dirty
+		if !c.inTx {
+			c.dirty = writeEffects{}
+			c.h.wrote(ctx, dirty)
+		}
+	}
+}
+
+func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	return c.query(ctx, nil, query, args)
+}
+
+func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	return c.exec(ctx, nil, query, args)
+}
+
+// exec runs a statement that returns no rows. It never touches the cache, except to
+// tell it what was written.
+func (c *conn) exec(ctx context.Context, st *stmt, query string, args []driver.NamedValue) (driver.Result, error) {
+	p := c.planFor(st, query)
+	effects, err := p.effectsOf(ctx, args)
+	if err != nil {
+		return nil, err
+	}
+	real, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.note(p)
+	var res driver.Result
+	if st == nil {
+		res, err = realExec(ctx, real, query, args)
+	} else {
+		var rst driver.Stmt
+		if rst, err = st.ready(ctx, real); err == nil {
+			res, err = realStmtExec(ctx, real, rst, args)
+		}
+	}
+	if err == driver.ErrSkip && st == nil {
+		// database/sql prepares it next, and the statement will tell.
+		return nil, err
+	}
+	c.noteEffects(ctx, p, effects, err)
+	return res, err
+}
+
+// runRows runs a query on the caller's own connection, uncached.
+func (c *conn) runRows(ctx context.Context, st *stmt, p *plan, query string, args []driver.NamedValue) (driver.Rows, error) {
+	effects, err := p.effectsOf(ctx, args)
+	if err != nil {
+		return nil, err
+	}
+	real, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.note(p)
+	var rows driver.Rows
+	if st == nil {
+		rows, err = realQuery(ctx, real, query, args)
+	} else {
+		var rst driver.Stmt
+		if rst, err = st.ready(ctx, real); err == nil {
+			rows, err = realStmtQuery(ctx, real, rst, args)
+		}
+	}
+	if err == driver.ErrSkip && st == nil {
+		return nil, err
+	}
+	if err == nil && effects.any() {
+		// INSERT … RETURNING and its kin: the write is over when the rows are,
+		// however early they are closed.
+		return &writeRows{Rows: rows, done: func(err error) { c.noteEffects(context.WithoutCancel(ctx), p, effects, err) }}, nil
+	}
+	c.noteEffects(ctx, p, effects, err)
+	return rows, err
+}
+
+func (c *conn) Prepare(query string) (driver.Stmt, error) {
+	return c.PrepareContext(context.Background(), query)
+}
+
+// PrepareContext prepares at once what has no policy, so that a mistake shows where the
+// bare driver shows it. What has one is prepared when it must really run.
+func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	p := c.src.plan(query)
+	st := &stmt{c: c, p: p, query: query}
+	if p.mayCache() {
+		return st, nil
+	}
+	real, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := st.ready(ctx, real); err != nil {
+		return nil, err
+	}
+	return st, nil
+}
+
+func (c *conn) Begin() (driver.Tx, error) {
+	return c.BeginTx(context.Background(), driver.TxOptions{})
+}
+
+func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	real, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rtx, err := realBegin(ctx, real, opts)
+	if err != nil {
+		return nil, err
+	}
+	c.inTx = true
+	return &tx{c: c, ctx: ctx, real: rtx}, nil
+}
+
+func (c *conn) Ping(ctx context.Context) error {
+	real, err := c.dial(ctx)
+	if err != nil {
+		return err
+	}
+	if p, ok := real.(driver.Pinger); ok {
+		return p.Ping(ctx)
+	}
+	return nil
+}
+
+// CheckNamedValue accepts everything: see args.go.
+func (c *conn) CheckNamedValue(*driver.NamedValue) error { return nil }
+
+// ResetSession is called when the conn leaves the pool. It does not end a taint: no
+// driver's ResetSession resets the whole session.
+func (c *conn) ResetSession(ctx context.Context) error {
+	c.src.budget.busy(c)
+	if c.real == nil {
+		return nil
+	}
+	if r, ok := c.real.(driver.SessionResetter); ok {
+		return r.ResetSession(ctx)
+	}
+	return nil
+}
+
+// IsValid is called when the conn is about to go back into the pool.
+func (c *conn) IsValid() bool {
+	if c.real == nil {
+		return true
+	}
+	if c.dropAfter {
+		return false
+	}
+	if v, ok := c.real.(driver.Validator); ok && !v.IsValid() {
+		return false
+	}
+	c.src.budget.idle(c)
+	return true
+}
+
+func (c *conn) Close() error {
+	c.src.budget.busy(c)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	c.closed = true
+	if c.real == nil {
+		return nil
+	}
+	real := c.real
+	c.real = nil
+	c.forget()
+	defer c.src.budget.release()
+	return real.Close()
+}
+
+// A tx is a transaction of a real connection. What is written in it is
+// forgotten by the cache when Commit has returned, whatever it returned: a commit
+// whose answer is lost may have happened.
+type tx struct {
+	c    *conn
+	ctx  context.Context // BeginTx's; database/sql keeps no other
+	real driver.Tx
+}
+
+func (t *tx) Commit() error {
+	err := t.real.Commit()
+	dirty := t.end()
+	t.c.h.wrote(context.WithoutCancel(t.ctx), dirty)
+	return err
+}
+
+func (t *tx) Rollback() error {
+	err := t.real.Rollback()
+	t.end()
+	// After a rollback that a context forced, database/sql keeps a connection
+	// only if the driver can reset and validate it. It sees that we can; the
+	// real one decides.
+	if t.ctx.Err() != nil {
+		_, resets := t.c.real.(driver.SessionResetter)
+		_, validates := t.c.real.(driver.Validator)
+		t.c.dropAfter = t.c.dropAfter || !resets || !validates
+	}
+	return err
+}
+
+func (t *tx) end() writeEffects {
+	dirty := t.c.dirty
+	t.c.dirty = writeEffects{}
+	t.c.inTx = false
+	t.c.textTx = false
+	return dirty
+}
+
+// A stmt is a prepared statement. It is prepared on the real connection when it first
+// runs there, and again when the conn has been given another real connection.
+type stmt struct {
+	c     *conn
+	p     *plan
+	query string
+	real  driver.Stmt
+	gen   uint64
+}
+
+var (
+	_ driver.StmtExecContext   = (*stmt)(nil)
+	_ driver.StmtQueryContext  = (*stmt)(nil)
+	_ driver.NamedValueChecker = (*stmt)(nil)
+)
+
+// ready returns the statement of the real connection. The caller has dialed.
+func (s *stmt) ready(ctx context.Context, real driver.Conn) (driver.Stmt, error) {
+	if s.real != nil && s.gen == s.c.gen {
+		return s.real, nil
+	}
+	st, err := realPrepare(ctx, real, s.query)
+	if err != nil {
+		return nil, err
+	}
+	s.c.mu.Lock()
+	s.real, s.gen = st, s.c.gen
+	s.c.stmts++
+	s.c.mu.Unlock()
+	return st, nil
+}
+
+func (s *stmt) Close() error {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if s.real == nil || s.gen != s.c.gen {
+		return nil
+	}
+	st := s.real
+	s.real = nil
+	s.c.stmts--
+	return st.Close()
+}
+
+// NumInput leaves the count to convertArgs, which knows what the real driver takes out.
+func (s *stmt) NumInput() int { return -1 }
+
+// CheckNamedValue accepts everything: see args.go.
+func (s *stmt) CheckNamedValue(*driver.NamedValue) error { return nil }
+
+func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	return s.c.exec(ctx, s, s.query, args)
+}
+
+func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	return s.c.query(ctx, s, s.query, args)
+}
+
+var errOldCall = errors.New("sqlherd: bug: database/sql used a call without a context")
+
+func (s *stmt) Exec([]driver.Value) (driver.Result, error) { return nil, errOldCall }
+func (s *stmt) Query([]driver.Value) (driver.Rows, error)  { return nil, errOldCall }
+
+// outcomeMayBeWritten says whether a statement that ended with err may have
+// written all the same. Only an error that the server itself has spoken about the
+// statement is a certain no.
+func outcomeMayBeWritten(err error) bool {
+	return err == nil || classify(err) != classDefinite
+}

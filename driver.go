@@ -1,0 +1,242 @@
+package sqlherd
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ngrok/sqlmw"
+)
+
+// Driver returns base wrapped for sql.Register. It uses base's OpenConnector where there is one, so
+// that what is registered with base (connection configurations, dialers) is found.
+//
+// sql.Open on the returned driver reports a DSN whose database cannot be told from others,
+// and a private in-memory database without Config.LoadOnCallerConn.
+func (h *Herd) Driver(base driver.Driver) driver.Driver {
+	return &wrappedDriver{h: h, base: base}
+}
+
+// Connector returns base wrapped for sql.OpenDB. A connector has no DSN from which the
+// database could be told, so with Config.Redis it must be named: Connect fails, and
+// says so, unless there is an Identity.
+func (h *Herd) Connector(base driver.Connector, opts ...ConnectorOption) driver.Connector {
+	var o connectorOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	identity, err := "", error(nil)
+	switch {
+	case o.identity != "":
+		identity = "named\x00" + o.identity
+	case h.cfg.Redis != nil:
+		err = errors.New("sqlherd: a connector does not say which database it reaches; " +
+			`with Redis it needs a name: herd.Connector(base, sqlherd.Identity("orders/app"))`)
+	default:
+		// Nobody else can see the rows: this connector is a database of its own.
+		identity = "connector\x00" + strconv.FormatUint(h.serial.Add(1), 10)
+	}
+	return h.newConnector(base, identity, err, false)
+}
+
+// A ConnectorOption changes what Herd.Connector returns.
+type ConnectorOption func(*connectorOptions)
+
+type connectorOptions struct{ identity string }
+
+// Identity names the database, the user and every session default that a connector's
+// connections have, such as "orders/app". Connectors with one name share their
+// rows, in this process and through Redis: two that reach different databases, users, or have
+// different settings must have different names.
+func Identity(name string) ConnectorOption {
+	return func(o *connectorOptions) { o.identity = name }
+}
+
+// Raw calls f with the driver's own connection beneath conn, for what database/sql does not
+// offer (pgx CopyFrom, SQLite's backup). It dials when there is none yet. The session counts as
+// unknown from then on, and what f writes is not seen: use Herd.Invalidate. f must
+// not keep the connection.
+func Raw(conn *sql.Conn, f func(driverConn any) error) error {
+	return conn.Raw(func(dc any) error {
+		var c *conn_
+		ctx := context.WithValue(context.Background(), rawKey{}, &c)
+		p, ok := dc.(driver.Pinger)
+		if !ok {
+			return fmt.Errorf("sqlherd: Raw: %T is not a connection of sqlherd", dc)
+		}
+		// The wrapper in between does not show its parent, but it passes calls on.
+		if err := p.Ping(ctx); err != nil {
+			return err
+		}
+		if c == nil {
+			return fmt.Errorf("sqlherd: Raw: %T is not a connection of sqlherd", dc)
+		}
+		real, err := c.dial(context.Background())
+		if err != nil {
+			return err
+		}
+		c.tainted = true
+		return f(real)
+	})
+}
+
+type rawKey struct{}
+
+type conn_ = conn // Raw's parameter hides the type's name
+
+// FromDB returns the Herd beneath db, if db was opened on a driver or connector of one.
+func FromDB(db *sql.DB) (*Herd, bool) {
+	if d, ok := db.Driver().(*wrappedDriver); ok {
+		return d.h, true
+	}
+	return nil, false
+}
+
+type wrappedDriver struct {
+	h    *Herd
+	base driver.Driver
+}
+
+var _ driver.DriverContext = (*wrappedDriver)(nil)
+
+// Open is what database/sql calls only for drivers without OpenConnector.
+func (d *wrappedDriver) Open(dsn string) (driver.Conn, error) {
+	c, err := d.OpenConnector(dsn)
+	if err != nil {
+		return nil, err
+	}
+	return c.Connect(context.Background())
+}
+
+func (d *wrappedDriver) OpenConnector(dsn string) (driver.Connector, error) {
+	var base driver.Connector = dsnConnector{dsn: dsn, driver: d.base}
+	if dc, ok := d.base.(driver.DriverContext); ok {
+		var err error
+		if base, err = dc.OpenConnector(dsn); err != nil {
+			return nil, err
+		}
+	}
+	driverType, pkg := driverTypeOf(d.base)
+	dialect := d.h.dialectFor(pkg)
+	private := isPrivateMemoryDSN(dialect, dsn)
+	if private && !d.h.cfg.LoadOnCallerConn {
+		return nil, errors.New("sqlherd: a private in-memory database exists on one connection only, so that " +
+			"nothing can be loaded beside it; set Config.LoadOnCallerConn, or share it (file:name?mode=memory&cache=shared)")
+	}
+	identity := ""
+	if !private {
+		id, err := dsnIdentity(dialect, driverType, dsn)
+		switch {
+		case err == nil:
+			identity = "dsn\x00" + id
+		case d.h.cfg.Redis != nil:
+			return nil, err
+		default:
+			// Without Redis nobody else can see the rows.
+			identity = "connector\x00" + strconv.FormatUint(d.h.serial.Add(1), 10)
+		}
+	}
+	return d.h.newConnector(base, identity, nil, private), nil
+}
+
+// dsnConnector connects through a driver that has no connector of its own.
+type dsnConnector struct {
+	dsn    string
+	driver driver.Driver
+}
+
+func (c dsnConnector) Connect(context.Context) (driver.Conn, error) { return c.driver.Open(c.dsn) }
+func (c dsnConnector) Driver() driver.Driver                        { return c.driver }
+
+// dialectFor returns the dialect of a driver of the package, or the one that Config says.
+func (h *Herd) dialectFor(pkgPath string) Dialect {
+	if h.cfg.Dialect != DialectAuto {
+		return h.cfg.Dialect
+	}
+	return dialectOf(pkgPath)
+}
+
+// A source is one base connector and what belongs to it: whose rows its connections see,
+// the pool that loads them, and the plans of the texts that pass through.
+type source struct {
+	h        *Herd
+	base     driver.Connector
+	identity string
+	err      error // why connections cannot be had
+	private  bool  // every connection is a database of its own
+	dialect  Dialect
+	budget   *budget
+	loader   *loader
+	plans    *planCache
+	driver   *wrappedDriver
+	closed   atomic.Bool
+	once     sync.Once
+	closeErr error
+}
+
+func (h *Herd) newConnector(base driver.Connector, identity string, err error, private bool) driver.Connector {
+	_, pkg := driverTypeOf(base.Driver())
+	s := &source{
+		h:        h,
+		base:     base,
+		identity: identity,
+		err:      err,
+		private:  private,
+		dialect:  h.dialectFor(pkg),
+		loader:   newLoader(base, h.cfg.MaxLoads, h.cfg.LoadTimeout),
+		driver:   &wrappedDriver{h: h, base: base.Driver()},
+	}
+	if h.cfg.MaxDBConns > 0 {
+		s.budget = &budget{max: h.cfg.MaxDBConns}
+	}
+	s.plans = newPlanCache(s)
+	h.addSource(s)
+	return s
+}
+
+var (
+	_ driver.Connector = (*source)(nil)
+	_ io.Closer        = (*source)(nil)
+)
+
+// Connect returns a connection that has not dialed yet.
+func (s *source) Connect(context.Context) (driver.Conn, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	c := &conn{h: s.h, src: s}
+	if s.private {
+		c.private = "private\x00" + s.h.nonce + strconv.FormatUint(s.h.serial.Add(1), 10)
+	}
+	// An interceptor of its own for every connection: sqlmw does not tell it which one calls.
+	return sqlmw.Driver(opener{c}, &interceptor{c: c}).Open("")
+}
+
+// opener gives sqlmw the connection to wrap.
+type opener struct{ c *conn }
+
+func (o opener) Open(string) (driver.Conn, error) { return o.c, nil }
+
+// Driver returns a driver that FromDB knows. Its base is the real driver.
+func (s *source) Driver() driver.Driver { return s.driver }
+
+// Close is called by sql.DB.Close, when the pool's connections are closed. It ends the loads of
+// this pool and its callers' waits.
+func (s *source) Close() error {
+	s.once.Do(func() {
+		s.closed.Store(true)
+		s.closeErr = s.loader.close()
+		s.plans.close()
+		s.h.removeSource(s)
+		if c, ok := s.base.(io.Closer); ok {
+			s.closeErr = errors.Join(s.closeErr, c.Close())
+		}
+	})
+	return s.closeErr
+}

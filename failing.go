@@ -1,0 +1,95 @@
+package sqlherd
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+)
+
+// A key that fails because the database is unavailable is left alone for a while: from the
+// second failure in a row, 50 ms doubling to 5 s, half of it at random. A failing database
+// is not hammered, and a slow one not asked in a loop.
+const (
+	backoffMin = 50 * time.Millisecond
+	backoffMax = 5 * time.Second
+)
+
+// keysRemembered bounds how many failing, and how many unfit keys are remembered.
+const keysRemembered = 8192
+
+type failingKey struct {
+	count int
+	until int64 // of the engine's clock
+	err   error
+}
+
+// failingKeys remembers the keys whose last load found the database unavailable.
+type failingKeys struct {
+	cache *otter.Cache[string, *failingKey]
+}
+
+func newFailingKeys() (*failingKeys, error) {
+	c, err := otter.New(&otter.Options[string, *failingKey]{MaximumSize: keysRemembered})
+	return &failingKeys{cache: c}, err
+}
+
+// get returns the failure of a key that is backing off at now, or nil.
+func (f *failingKeys) get(key string, now int64) *failingKey {
+	if k, ok := f.cache.GetIfPresent(key); ok && now < k.until {
+		return k
+	}
+	return nil
+}
+
+func (f *failingKeys) add(key string, err error, now int64) {
+	f.cache.Compute(key, func(old *failingKey, found bool) (*failingKey, otter.ComputeOp) {
+		k := &failingKey{count: 1, err: err}
+		if found {
+			k.count = old.count + 1
+		}
+		if k.count > 1 {
+			d := min(backoffMin<<min(k.count-2, 16), backoffMax)
+			k.until = now + int64(d/2+rand.N(d/2+1))
+		}
+		return k, otter.WriteOp
+	})
+}
+
+func (f *failingKeys) clear(key string) { f.cache.Invalidate(key) }
+
+func (f *failingKeys) close() { f.cache.StopAllGoroutines() }
+
+// unfitFor is how long a key is remembered whose result could not be kept. Until
+// then its callers run their own queries at once, rather than queue behind a load that
+// can never be shared.
+const unfitFor = 30 * time.Second
+
+type unfitKey struct {
+	reason Reason
+	until  int64
+}
+
+// unfitKeys remembers them.
+type unfitKeys struct {
+	cache *otter.Cache[string, unfitKey]
+}
+
+func newUnfitKeys() (*unfitKeys, error) {
+	c, err := otter.New(&otter.Options[string, unfitKey]{MaximumSize: keysRemembered})
+	return &unfitKeys{cache: c}, err
+}
+
+// get returns why key cannot be kept, or ReasonNone.
+func (u *unfitKeys) get(key string, now int64) Reason {
+	if k, ok := u.cache.GetIfPresent(key); ok && now < k.until {
+		return k.reason
+	}
+	return ReasonNone
+}
+
+func (u *unfitKeys) add(key string, reason Reason, now int64) {
+	u.cache.Set(key, unfitKey{reason: reason, until: now + int64(unfitFor)})
+}
+
+func (u *unfitKeys) close() { u.cache.StopAllGoroutines() }

@@ -1,0 +1,284 @@
+package sqlherd
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sqlherd/sqlherd/internal/sqllex"
+)
+
+// A Herd is one cache with its policies: what New returns, and what wraps drivers and
+// connectors. It is safe for concurrent use. One Herd may be beneath many
+// pools; their results are kept apart by the database's identity.
+type Herd struct {
+	cfg      Config
+	engine   *engine
+	counters *counters
+	families families
+	rules    atomic.Pointer[ruleSet]
+	watcher  *rulesWatcher
+	retry    *retryQueue // nil without Redis
+	tables   map[string]bool
+	log      *slog.Logger
+	observed bool // somebody listens to events
+	nonce    string
+	serial   atomic.Uint64
+	enabled  atomic.Bool
+	closed   atomic.Bool
+	taintLog sync.Once
+	invalLog sync.Once
+
+	mu      sync.Mutex
+	sources map[*source]struct{}
+
+	closing   sync.Once
+	closeDone chan struct{}
+	closeErr  error
+}
+
+// New makes a Herd. It reports every invalid field of cfg by its name, all together. It does not ask
+// Redis: one that is away makes queries go to the database, not New fail. It reads
+// Config.RulesFile.
+func New(cfg Config) (*Herd, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	h := &Herd{
+		cfg:       cfg,
+		counters:  &counters{},
+		log:       cfg.Logger,
+		observed:  cfg.Observer != nil,
+		nonce:     rand.Text(),
+		sources:   make(map[*source]struct{}),
+		closeDone: make(chan struct{}),
+	}
+	h.enabled.Store(true)
+	if len(cfg.Tables) > 0 {
+		h.tables = make(map[string]bool, len(cfg.Tables))
+		for _, t := range cfg.Tables {
+			h.tables[strings.ToLower(t)] = true
+		}
+	}
+	if err := h.setRules(nil); err != nil {
+		return nil, err
+	}
+	if cfg.RulesFile != "" {
+		w, err := newRulesWatcher(cfg.RulesFile, h.log, h.setRules)
+		if err != nil {
+			return nil, err
+		}
+		h.watcher = w
+	}
+	var observe Observer = ObserverBase{}
+	if cfg.Observer != nil {
+		observe = cfg.Observer
+	}
+	g, err := newEngine(&h.cfg, h.counters, observe, h.log)
+	if err != nil {
+		return nil, err
+	}
+	h.engine = g
+	if cfg.Redis != nil {
+		store, err := newRedisStore(redisStoreOptions{
+			client:      cfg.Redis,
+			namespace:   cfg.Namespace,
+			timeout:     cfg.RedisTimeout,
+			keys:        cfg.EntryKeys,
+			logger:      h.log,
+			loadTimeout: cfg.LoadTimeout,
+			observe:     redisObserver(cfg.Observer),
+		})
+		if err != nil {
+			g.close()
+			return nil, err
+		}
+		h.useStore(store)
+	}
+	if h.watcher != nil {
+		h.watcher.start()
+	}
+	return h, nil
+}
+
+// useStore gives the engine its second level. It is part of New.
+func (h *Herd) useStore(s sharedStore) {
+	h.engine.store = s
+	h.retry = newRetryQueue(h.engine)
+	s.listen(h.engine)
+}
+
+func redisObserver(o Observer) func(string, time.Duration, error) {
+	if o == nil {
+		return nil
+	}
+	return func(op string, took time.Duration, err error) {
+		o.RedisCall(RedisEvent{Op: op, Took: took, Err: err})
+	}
+}
+
+func newEngine(cfg *Config, c *counters, observe Observer, log *slog.Logger) (*engine, error) {
+	g := &engine{
+		cfg:        cfg,
+		base:       time.Now(),
+		epochs:     newEpochs(),
+		counters:   c,
+		observe:    observe,
+		log:        log,
+		refreshing: make(chan struct{}, cfg.MaxLoads),
+	}
+	var err error
+	if g.mem, err = newMemory(cfg.Local, g.epochs); err != nil {
+		return nil, err
+	}
+	if g.failures, err = newFailingKeys(); err != nil {
+		return nil, err
+	}
+	if g.unfit, err = newUnfitKeys(); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+func (g *engine) close() {
+	g.flights.Close()
+	g.watch.close()
+	g.mem.close()
+	g.failures.close()
+	g.unfit.close()
+}
+
+// setRules takes over the rules of the file; those of Config.Rules come first.
+func (h *Herd) setRules(file []Rule) error {
+	set, err := compileRules(append(append([]Rule(nil), h.cfg.Rules...), file...), h.normalizeRule)
+	if err != nil {
+		return err
+	}
+	h.rules.Store(set)
+	return nil
+}
+
+// normalizeRule makes of a rule's text what the plans make of a statement's.
+func (h *Herd) normalizeRule(text string) string {
+	return sqllex.Analyze(text, h.cfg.Dialect.lex()).Key
+}
+
+// resolve fills a policy that was said somewhere, and checks it.
+func (h *Herd) resolve(said Policy, p *plan) (*Policy, error) {
+	if problems := said.validate("Policy"); len(problems) > 0 {
+		return nil, errors.Join(problems...)
+	}
+	pol := said.resolve(h.cfg.Default, h.cfg.LoadTimeout)
+	tags, err := parseTags(pol.Tags)
+	if err != nil {
+		return nil, err
+	}
+	if p.policy == nil {
+		p.tags = tags
+	}
+	return &pol, nil
+}
+
+// SetEnabled is the kill switch: after SetEnabled(false) every query goes to the database and
+// nothing is stored. Writes still invalidate. Loads under way end as they
+// would have. It takes effect at once, in this process.
+func (h *Herd) SetEnabled(on bool) { h.enabled.Store(on) }
+
+// Warm runs query, which must have a policy, through db and stores its result, whether or not one is
+// cached. It returns an error that names the reason when the query cannot be cached, and the
+// database's error otherwise. It blocks until the rows are stored.
+func (h *Herd) Warm(ctx context.Context, db *sql.DB, query string, args ...any) error {
+	if other, ok := FromDB(db); !ok || other != h {
+		return errors.New("sqlherd: Warm: db was not opened on a driver or connector of this Herd")
+	}
+	var info Info
+	rows, err := db.QueryContext(WithInfo(Refresh(ctx), &info), query, args...)
+	if err != nil {
+		return err
+	}
+	if err := rows.Close(); err != nil {
+		return err
+	}
+	switch {
+	case info.Outcome == Passthrough:
+		return errors.New("sqlherd: Warm: the query has no policy; it needs a @cache hint, a rule or WithPolicy")
+	case info.Outcome == Bypassed && info.Detail != "":
+		return fmt.Errorf("sqlherd: Warm: not cached: %s (%s)", info.Reason, info.Detail)
+	case info.Outcome == Bypassed:
+		return fmt.Errorf("sqlherd: Warm: not cached: %s", info.Reason)
+	}
+	return nil
+}
+
+// Close ends the Herd: its loads and refreshes are cancelled, callers who wait for them get
+// ErrClosed, and it returns when the last of its goroutines has ended. It closes neither the
+// wrapped pools nor the Redis client. Queries that come later run uncached on the bare driver (reason "closed"), and
+// their writes still invalidate in Redis where it can be reached. It may be called more than once, also concurrently, and
+// before or after the pools are closed.
+func (h *Herd) Close() error {
+	h.closing.Do(func() {
+		defer close(h.closeDone)
+		h.closed.Store(true)
+		if h.watcher != nil {
+			h.watcher.stop()
+		}
+		h.engine.close()
+		for _, s := range h.openSources() {
+			h.closeErr = errors.Join(h.closeErr, s.loader.close())
+		}
+		if h.retry != nil {
+			if n := h.retry.close(); n > 0 {
+				h.log.Warn("sqlherd: closed before Redis could be told of writes", "tags", n)
+			}
+			h.closeErr = errors.Join(h.closeErr, h.engine.store.close())
+		}
+	})
+	<-h.closeDone
+	return h.closeErr
+}
+
+func (h *Herd) pendingInvalidations() int {
+	if h.retry == nil {
+		return 0
+	}
+	return h.retry.len()
+}
+
+func (h *Herd) addSource(s *source) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sources[s] = struct{}{}
+}
+
+func (h *Herd) removeSource(s *source) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.sources, s)
+}
+
+func (h *Herd) openSources() []*source {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := make([]*source, 0, len(h.sources))
+	for s := range h.sources {
+		out = append(out, s)
+	}
+	return out
+}
+
+// tainted counts a session whose state has become unknown, and says once what to do about it.
+func (h *Herd) tainted(p *plan) {
+	h.counters.taints.Add(1)
+	h.taintLog.Do(func() {
+		h.log.Info("sqlherd: a statement leaves its connection in an unknown state; reads on it are not cached. "+
+			"Put the setting into the DSN to keep the cache", "statement", p.stmt.Class.String(), "word", p.stmt.Word)
+	})
+}

@@ -1,0 +1,5 @@
+//go:build sqlherd_purego
+
+package rowcodec_test
+
+const pureGo = true

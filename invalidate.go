@@ -1,0 +1,223 @@
+package sqlherd
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Invalidate forgets every result that depends on one of tags, here at once and in other
+// processes as soon as they ask Redis or hear of it. It blocks for one round trip to Redis. When
+// Redis cannot be reached it returns the error, goes on trying in the background,
+// and until it succeeds this process neither reads nor fills Redis for the tags.
+func (h *Herd) Invalidate(ctx context.Context, tags ...string) error {
+	e := writeEffects{}
+	for _, t := range tags {
+		if err := checkTag(t); err != nil {
+			return fmt.Errorf("sqlherd: Invalidate: tag %q %w", t, err)
+		}
+		e.tags = append(e.tags, tagPrefix+t)
+	}
+	return h.invalidate(ctx, e)
+}
+
+// InvalidateTables is Invalidate for every result that reads one of tables. Names are
+// without schema and their case does not count.
+func (h *Herd) InvalidateTables(ctx context.Context, tables ...string) error {
+	for _, t := range tables {
+		if err := checkTable(t); err != nil {
+			return fmt.Errorf("sqlherd: InvalidateTables: table %q %w", t, err)
+		}
+	}
+	return h.invalidate(ctx, writeEffects{tags: tableTags(tables)})
+}
+
+// InvalidateAll is Invalidate for every result of the namespace. It costs the same, whatever is cached.
+func (h *Herd) InvalidateAll(ctx context.Context) error {
+	return h.invalidate(ctx, writeEffects{all: true})
+}
+
+// wrote invalidates what a statement or a transaction has written. The write has
+// happened: that Redis cannot be told is no error of the statement.
+func (h *Herd) wrote(ctx context.Context, e writeEffects) {
+	if !e.any() {
+		return
+	}
+	if err := h.invalidate(context.WithoutCancel(ctx), e); err != nil {
+		h.invalLog.Do(func() {
+			h.log.Warn("sqlherd: Redis could not be told of a write; trying again in the background", "error", err)
+		})
+	}
+}
+
+// invalidate moves the epochs here, and then gives the tags new stamps in Redis. Between the
+// two the tags are pending: a reader here that took the old entry from
+// Redis now, whose stamp is still the old one, would put it into memory under
+// the new epoch, where it would survive the new stamp.
+func (h *Herd) invalidate(ctx context.Context, e writeEffects) error {
+	if !e.any() {
+		return nil
+	}
+	g := h.engine
+	tags := e.list()
+	slots := g.epochs.slotsOf(tags)
+	g.counters.invalidations.Add(uint64(len(tags)))
+	if g.store == nil || h.closed.Load() {
+		g.epochs.move(slots, g.now())
+		g.observe.Invalidation(InvalidationEvent{Tags: tags})
+		return nil
+	}
+	g.epochs.hold(slots)
+	g.epochs.move(slots, g.now())
+	err := g.store.invalidate(ctx, tags)
+	if err != nil {
+		h.retry.add(tags, slots)
+	} else {
+		g.epochs.free(slots)
+	}
+	g.observe.Invalidation(InvalidationEvent{Tags: tags, Err: err})
+	return err
+}
+
+// retryTagsMax bounds the invalidations that wait for Redis one by one; above it
+// they become one of everything.
+const retryTagsMax = 10_000
+
+// A retryQueue brings invalidations to Redis that it could not be told of.
+type retryQueue struct {
+	g *engine
+
+	mu     sync.Mutex
+	seq    uint64
+	tags   map[string]uint64 // to seq at the last add: a flush under way does not take a later one for told
+	held   map[uint16]bool   // slots to free once all is told
+	closed bool
+
+	wake chan struct{} // capacity 1
+	quit chan struct{}
+	done sync.WaitGroup
+}
+
+func newRetryQueue(g *engine) *retryQueue {
+	q := &retryQueue{
+		g:    g,
+		tags: make(map[string]uint64),
+		held: make(map[uint16]bool),
+		wake: make(chan struct{}, 1),
+		quit: make(chan struct{}),
+	}
+	q.done.Go(q.run)
+	return q
+}
+
+// add queues tags whose slots are held, and takes the holds over.
+func (q *retryQueue) add(tags []string, slots []uint16) {
+	q.mu.Lock()
+	q.seq++
+	for _, t := range tags {
+		q.tags[t] = q.seq
+	}
+	q.holdLocked(slots)
+	if len(q.tags) > retryTagsMax {
+		q.tags = map[string]uint64{tagEverything: q.seq}
+		all := q.g.epochs.slotsOf([]string{tagEverything})
+		q.g.epochs.hold(all)
+		q.holdLocked(all)
+	}
+	q.mu.Unlock()
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// holdLocked takes over one hold of each slot.
+func (q *retryQueue) holdLocked(slots []uint16) {
+	for _, s := range slots {
+		if q.held[s] {
+			q.g.epochs.free([]uint16{s})
+		}
+		q.held[s] = true
+	}
+}
+
+func (q *retryQueue) len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.tags)
+}
+
+const (
+	retryPauseMin = 100 * time.Millisecond
+	retryPauseMax = 5 * time.Second
+)
+
+func (q *retryQueue) run() {
+	for {
+		select {
+		case <-q.quit:
+			return
+		case <-q.wake:
+		}
+		for pause := retryPauseMin; !q.flush(); pause = min(2*pause, retryPauseMax) {
+			t := time.NewTimer(pause/2 + rand.N(pause/2+1))
+			select {
+			case <-q.quit:
+				t.Stop()
+				return
+			case <-t.C:
+			}
+		}
+	}
+}
+
+// flush tells Redis of all that waits. It answers false when it could not.
+func (q *retryQueue) flush() bool {
+	q.mu.Lock()
+	told := maps.Clone(q.tags)
+	q.mu.Unlock()
+	if len(told) == 0 {
+		return true
+	}
+	tags := slices.Collect(maps.Keys(told))
+	if err := q.g.store.invalidate(context.Background(), tags); err != nil {
+		q.g.counters.invalidationRetries.Add(1)
+		return false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for t, seq := range told {
+		if q.tags[t] == seq {
+			delete(q.tags, t)
+		}
+	}
+	if len(q.tags) > 0 {
+		return false
+	}
+	q.g.epochs.free(slices.Collect(maps.Keys(q.held)))
+	clear(q.held)
+	return true
+}
+
+// close gives up what has not been told; it answers how much that is.
+func (q *retryQueue) close() int {
+	q.mu.Lock()
+	closed := q.closed
+	q.closed = true
+	q.mu.Unlock()
+	if !closed {
+		close(q.quit)
+	}
+	q.done.Wait()
+	return q.len()
+}
+
+// cachesTable says whether results that read the table, named as a tag, may be cached at all.
+func (h *Herd) cachesTable(tag string) bool {
+	return len(h.tables) == 0 || h.tables[strings.TrimPrefix(tag, tablePrefix)]
+}

@@ -1,0 +1,134 @@
+package sqlherd
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+
+	"github.com/sqlherd/sqlherd/internal/rowcodec"
+)
+
+// An entry is a result in this process's memory. Its times are of the herd's clock
+// (Herd.now). All but the atomics is fixed when it is made.
+type entry struct {
+	result   *rowcodec.Result
+	stored   int64 // when it was stored, here or in Redis
+	soft     int64 // fresh before, stale after
+	hard     int64 // dead after
+	dead     int64 // not even for stale-if-error after
+	loadTime time.Duration
+
+	slots []uint16 // of its tags
+	mark  uint64   // the epochs' sum from before its rows were read
+
+	// moves is the epochs' count at the last time that mark was found unchanged.
+	moves atomic.Uint64
+	// checked is when it was last compared with Redis.
+	checked atomic.Int64
+	// quiet is until when no reader starts a comparison or a refresh: somebody
+	// has just started one, here or in another process.
+	quiet atomic.Int64
+	// failed counts the refreshes of it that have failed.
+	failed atomic.Int32
+}
+
+// memory is the first level: decoded results, bounded by their bytes. Which entries
+// go is otter's business (W-TinyLFU); time is ours, because stale and
+// dead entries are still of use.
+type memory struct {
+	cache  *otter.Cache[string, *entry]
+	epochs *epochs
+}
+
+// newMemory makes a memory of about maxBytes; nil when it is disabled.
+func newMemory(cfg LocalConfig, ep *epochs) (*memory, error) {
+	m := &memory{epochs: ep}
+	if cfg.Disabled {
+		return m, nil
+	}
+	cache, err := otter.New(&otter.Options[string, *entry]{
+		MaximumWeight: uint64(cfg.MaxBytes),
+		Weigher:       weigh,
+	})
+	if err != nil {
+		return nil, err
+	}
+	m.cache = cache
+	return m, nil
+}
+
+// entryOverhead is what an entry takes besides its result and key: the entry itself, its slots,
+// and otter's node and table.
+const entryOverhead = 320
+
+func weigh(key string, e *entry) uint32 {
+	w := e.result.Size() + int64(len(key)) + int64(2*len(e.slots)) + entryOverhead
+	return uint32(min(w, math.MaxUint32))
+}
+
+// get returns the entry of key unless it has been invalidated or is of no use at now.
+func (m *memory) get(key string, now int64) *entry {
+	if m.cache == nil {
+		return nil
+	}
+	e, ok := m.cache.GetIfPresent(key)
+	if !ok {
+		return nil
+	}
+	if now >= e.dead || !m.valid(e) {
+		m.drop(key, e)
+		return nil
+	}
+	return e
+}
+
+// valid says whether no tag of e was invalidated here since before its rows were read.
+func (m *memory) valid(e *entry) bool {
+	moves := m.epochs.moves.Load()
+	if e.moves.Load() == moves {
+		return true
+	}
+	if m.epochs.mark(e.slots) != e.mark {
+		return false
+	}
+	e.moves.Store(moves)
+	return true
+}
+
+func (m *memory) put(key string, e *entry) {
+	if m.cache == nil {
+		return
+	}
+	// moves stays zero until the first reader has compared the mark: the epochs may
+	// have moved between the mark and now.
+	if e.moves.Load() == 0 {
+		e.moves.Store(math.MaxUint64)
+	}
+	m.cache.Set(key, e)
+}
+
+// drop removes e, but not what may have taken its place meanwhile.
+func (m *memory) drop(key string, e *entry) {
+	m.cache.ComputeIfPresent(key, func(old *entry) (*entry, otter.ComputeOp) {
+		if old == e {
+			return nil, otter.InvalidateOp
+		}
+		return old, otter.CancelOp
+	})
+}
+
+func (m *memory) stats() (entries int, bytes int64) {
+	if m.cache == nil {
+		return 0, 0
+	}
+	return m.cache.EstimatedSize(), int64(m.cache.WeightedSize())
+}
+
+func (m *memory) close() {
+	if m.cache != nil {
+		m.cache.InvalidateAll()
+		m.cache.StopAllGoroutines()
+	}
+}

@@ -1,0 +1,378 @@
+package sqlherd
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql/driver"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/maypok86/otter/v2"
+
+	"github.com/sqlherd/sqlherd/internal/sqllex"
+)
+
+// A plan is what is known of a query's text for one source: what kind of statement it is,
+// its policy, its tables, and the part of the key that does not change.
+// It is made once per text, and the number of plans kept is bounded, since comments with trace
+// identifiers can make every text unique. All but the atomics is fixed when it is made.
+type plan struct {
+	src  *source
+	stmt sqllex.Statement
+	name string // label of the query family
+
+	policy  *Policy // nil: none applies
+	tags    []tagTemplate
+	hinted  *hint // nil: no hint
+	hintErr error
+	byRule  bool   // policy comes from a rule, not from a hint
+	off     bool   // @nocache, or a TTL of nothing
+	refresh bool   // @refresh
+	guard   Reason // why the statement can never be cached
+
+	reads []string // tables it depends on, as tags
+
+	hasEffects bool // any of the following
+	taints     bool
+	tx         sqllex.TxEffect
+	writes     writeEffects // apart from tags with arguments
+	writeTags  []tagTemplate
+
+	heads   [2][]byte // of keys: simple and prepared
+	counts  *familyCounts
+	rules   *ruleSet // that it was made under
+	logOnce sync.Once
+}
+
+// planTextMax bounds the texts that are kept, and those that can be cached.
+const planTextMax = 64 << 10
+
+// plansKept bounds how many plans one source keeps.
+const plansKept = 4096
+
+type planCache struct {
+	src   *source
+	cache *otter.Cache[string, *plan]
+}
+
+func newPlanCache(s *source) *planCache {
+	// The options are constants that otter accepts.
+	return &planCache{src: s, cache: otter.Must(&otter.Options[string, *plan]{MaximumSize: plansKept})}
+}
+
+func (pc *planCache) close() { pc.cache.StopAllGoroutines() }
+
+// plan returns the plan of a text.
+func (s *source) plan(text string) *plan {
+	if p, ok := s.plans.cache.GetIfPresent(text); ok && p.rules == s.h.rules.Load() {
+		return p
+	}
+	p := s.makePlan(text)
+	if len(text) <= planTextMax {
+		s.plans.cache.Set(strings.Clone(text), p)
+	}
+	return p
+}
+
+func (c *conn) planFor(st *stmt, query string) *plan {
+	if st != nil && st.p.rules == c.h.rules.Load() {
+		return st.p
+	}
+	p := c.src.plan(query)
+	if st != nil {
+		st.p = p
+	}
+	return p
+}
+
+func (s *source) makePlan(text string) *plan {
+	h := s.h
+	p := &plan{src: s, stmt: sqllex.Analyze(text, s.dialect.lex()), rules: h.rules.Load()}
+	p.guard = guardReason(p.stmt.Guard)
+	if len(text) > planTextMax && p.guard == ReasonNone {
+		p.guard = ReasonText
+	}
+	p.name = sqlcName(p.stmt.Comments)
+	p.makePolicy(text)
+	p.makeEffects()
+	if p.name == "" {
+		sum := sha256.Sum256([]byte(p.stmt.Key))
+		p.name = "q-" + hex.EncodeToString(sum[:4])
+	}
+	if p.policy != nil {
+		p.counts = h.families.of(p.name)
+	} else {
+		p.counts = &noFamily
+	}
+	return p
+}
+
+// makePolicy finds the policy: the hint's, else a rule's. A context's comes with the call.
+func (p *plan) makePolicy(text string) {
+	h := p.src.h
+	var said Policy
+	if len(p.stmt.Comments) > 0 {
+		ht, err := parseHint(text, p.stmt.Comments)
+		if err != nil {
+			p.hintErr = err
+			p.hinted = &ht
+			if ht.kind == hintInvalidate {
+				return
+			}
+		} else if ht.kind != hintNone {
+			p.hinted = &ht
+		}
+	}
+	switch {
+	case p.hintErr != nil:
+		return
+	case p.hinted != nil:
+		switch p.hinted.kind {
+		case hintNoCache:
+			p.off = true
+			return
+		case hintInvalidate:
+			return
+		}
+		p.refresh = p.hinted.kind == hintRefresh
+		said = p.hinted.policy
+	default:
+		rule := p.rules.match(p.stmt.Key, p.name, p.stmt.Reads)
+		if rule == nil {
+			return
+		}
+		p.byRule = true
+		said = rule.Policy
+	}
+	pol, err := h.resolve(said, p)
+	if err != nil {
+		p.hintErr = err
+		return
+	}
+	p.setPolicy(pol)
+}
+
+// setPolicy takes over what of the policy belongs to the plan.
+func (p *plan) setPolicy(pol *Policy) {
+	h := p.src.h
+	p.policy = pol
+	p.off = pol.TTL <= 0
+	if pol.Name != "" {
+		p.name = pol.Name
+	}
+	p.tags, _ = parseTags(pol.Tags) // resolve has checked them
+	tables := tablesFor(p.stmt.Reads, pol.Tables)
+	if p.guard == ReasonNone && len(h.tables) > 0 {
+		for _, t := range tables {
+			if !h.tables[strings.ToLower(t)] {
+				p.guard = ReasonTable
+				p.stmt.Word = t
+			}
+		}
+	}
+	p.reads = tableTags(tables)
+}
+
+// mayCache says whether a query of this text may be answered without the database, so that
+// preparing it can wait.
+func (p *plan) mayCache() bool {
+	return p.policy != nil && p.guard == ReasonNone && !p.off
+}
+
+// head returns the part of the key that the text decides.
+func (p *plan) head(prepared bool) []byte {
+	if prepared {
+		return p.heads[1]
+	}
+	return p.heads[0]
+}
+
+func (p *plan) makeEffects() {
+	st := &p.stmt
+	p.taints, p.tx = st.Taints, st.Tx
+	named, none := []string(nil), false
+	if p.hinted != nil && p.hinted.kind == hintInvalidate {
+		p.writeTags = p.hinted.tags
+		named = p.hinted.policy.Tables
+		none = slices.Contains(named, "none")
+	}
+	switch {
+	case p.hintErr != nil && p.hinted != nil && p.hinted.kind == hintInvalidate:
+		// It wants something forgotten, and we do not know what.
+		p.writes.all = true
+	case st.AllTables && !none && len(p.writeTags) == 0 && len(named) == 0:
+		// A hint narrows what cannot be known; without one it is everything.
+		p.writes.all = true
+	default:
+		for _, t := range tableTags(tablesFor(st.Writes, named)) {
+			if p.src.h.cachesTable(t) {
+				p.writes.tags = append(p.writes.tags, t)
+			}
+		}
+	}
+	p.hasEffects = p.taints || p.tx != sqllex.TxNone || p.writes.any() || len(p.writeTags) > 0
+	p.heads[0] = keyHead(p.src.h.cfg.Namespace, p.src.identity, st.Key, false)
+	p.heads[1] = keyHead(p.src.h.cfg.Namespace, p.src.identity, st.Key, true)
+}
+
+// effectsOf returns what running the statement with args may write.
+func (p *plan) effectsOf(ctx context.Context, args []driver.NamedValue) (writeEffects, error) {
+	if !p.writes.any() && len(p.writeTags) == 0 {
+		return writeEffects{}, nil
+	}
+	e := p.writes
+	for _, t := range p.writeTags {
+		tag, err := t.expand(args)
+		if err != nil {
+			// The tag cannot be named: forget everything rather than too little.
+			p.src.h.counters.hintErrors.Add(1)
+			if p.src.h.cfg.StrictHints {
+				return writeEffects{}, err
+			}
+			return writeEffects{all: true}, nil
+		}
+		e.tags = append(slices.Clip(e.tags), tagPrefix+tag)
+	}
+	if o := optionsOf(ctx); o != nil {
+		for _, t := range o.tags {
+			e.tags = append(slices.Clip(e.tags), tagPrefix+t)
+		}
+	}
+	return e, nil
+}
+
+// tags returns the tags that the query's rows depend on.
+func (q *queryState) tags(args []driver.NamedValue) ([]string, error) {
+	p := q.p
+	templates, reads := p.tags, p.reads
+	if q.pol != p.policy {
+		templates, _ = parseTags(q.pol.Tags) // resolve has checked them
+		reads = tableTags(tablesFor(p.stmt.Reads, q.pol.Tables))
+	}
+	tags := make([]string, 0, 1+len(reads)+len(templates))
+	tags = append(tags, tagEverything)
+	tags = append(tags, reads...)
+	for _, t := range templates {
+		tag, err := t.expand(args)
+		if err != nil {
+			return nil, err
+		}
+		tags = append(tags, tagPrefix+tag)
+	}
+	if q.opts != nil {
+		for _, t := range q.opts.tags {
+			tags = append(tags, tagPrefix+t)
+		}
+	}
+	return tags, nil
+}
+
+func tableTags(tables []string) []string {
+	out := make([]string, len(tables))
+	for i, t := range tables {
+		out[i] = tablePrefix + strings.ToLower(t)
+	}
+	return out
+}
+
+// writeEffects are the tags that a statement, or a transaction, invalidates.
+type writeEffects struct {
+	all  bool // everything
+	tags []string
+}
+
+func (e writeEffects) any() bool { return e.all || len(e.tags) > 0 }
+
+func (e *writeEffects) add(o writeEffects) {
+	e.all = e.all || o.all
+	for _, t := range o.tags {
+		if !slices.Contains(e.tags, t) {
+			e.tags = append(e.tags, t)
+		}
+	}
+}
+
+// list returns the tags to invalidate.
+func (e writeEffects) list() []string {
+	if e.all {
+		return []string{tagEverything}
+	}
+	return e.tags
+}
+
+func guardReason(g sqllex.Guard) Reason {
+	switch g {
+	case sqllex.GuardNone:
+		return ReasonNone
+	case sqllex.GuardWrite:
+		return ReasonWrite
+	case sqllex.GuardLocking:
+		return ReasonLocking
+	case sqllex.GuardVolatile:
+		return ReasonVolatile
+	case sqllex.GuardMulti:
+		return ReasonMulti
+	case sqllex.GuardSession:
+		return ReasonSession
+	case sqllex.GuardCatalog:
+		return ReasonCatalog
+	}
+	return ReasonText
+}
+
+// lex is the lexer's name of the dialect.
+func (d Dialect) lex() sqllex.Dialect {
+	switch d {
+	case PostgreSQL:
+		return sqllex.PostgreSQL
+	case MySQL:
+		return sqllex.MySQL
+	case SQLite:
+		return sqllex.SQLite
+	}
+	return sqllex.Unknown
+}
+
+// familyCounts counts the outcomes of one query family.
+type familyCounts struct {
+	name   string
+	counts [outcomes]atomic.Uint64
+}
+
+func (f *familyCounts) add(o Outcome) {
+	if f != &noFamily {
+		f.counts[o].Add(1)
+	}
+}
+
+// noFamily takes the counts of queries without a policy: nobody reads them.
+var noFamily familyCounts
+
+// familiesKept bounds how many families are counted apart; the rest is counted together.
+const familiesKept = 1024
+
+type families struct {
+	mu   sync.Mutex
+	m    map[string]*familyCounts
+	rest familyCounts
+}
+
+func (f *families) of(name string) *familyCounts {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.m[name]; c != nil {
+		return c
+	}
+	if len(f.m) >= familiesKept {
+		return &f.rest
+	}
+	if f.m == nil {
+		f.m = make(map[string]*familyCounts)
+	}
+	c := &familyCounts{name: name}
+	f.m[name] = c
+	return c
+}

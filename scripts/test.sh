@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# The test command: everything that must hold before a change lands. It installs
+# the servers that are missing, starts them, runs the checks below in every
+# module of go.work, stops the servers, and ends with the number of tests.
+#
+# A check that fails does not keep the next ones from running. Every module is
+# tested twice: within the workspace, and on its own (GOWORK=off) as its users
+# get it; the second time with the race detector and in shuffled order.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/lib.sh
+
+# First call: prepare, and run the second under the servers' care. They are
+# stopped however it ends.
+if [[ ${1-} != --with-servers ]]; then
+	cc=$(go env CC)
+	if [[ $(go env CGO_ENABLED) != 1 ]] || ! command -v "${cc%% *}" >/dev/null; then
+		echo "The race detector needs cgo and a C compiler (Debian: apt-get install gcc libc6-dev)." >&2
+		exit 1
+	fi
+	build_tools
+	scripts/install-servers.sh
+	exec "$SERVERS" run bash scripts/test.sh --with-servers </dev/null
+fi
+
+state=$(mktemp)
+trap 'rm -f "$state"' EXIT
+failed=()
+
+# check NAME COMMAND… runs one check and notes whether it failed.
+check() {
+	local name=$1 began=$SECONDS
+	shift
+	printf '\n%s%s%s\n' "$bold" "$name" "$plain"
+	if "$@"; then
+		printf '%sok%s    %ds\n' "$green" "$plain" $((SECONDS - began))
+	else
+		printf '%sFAIL%s  %s, %ds\n' "$red" "$plain" "$name" $((SECONDS - began))
+		failed+=("$name")
+	fi
+}
+
+formatted() {
+	local files
+	files=$(gofmt -l .) || return 1
+	if [[ -n $files ]]; then
+		printf '%s\n' "not formatted (make fmt):" "$files"
+		return 1
+	fi
+}
+
+tidied() {
+	local diff errors
+	errors=$(mktemp)
+	if diff=$(go mod tidy -diff 2>"$errors"); then
+		rm -f "$errors"
+		return 0
+	fi
+	if [[ -n $diff ]]; then
+		printf '%s\n' "not tidy (make tidy): ${PWD##*/}" "$diff"
+	elif grep -qE 'dial tcp|no such host|i/o timeout|TLS handshake|module lookup disabled' "$errors"; then
+		echo "not checked, the module proxy cannot be reached: ${PWD##*/}"
+		rm -f "$errors"
+		return 0
+	else
+		cat "$errors"
+	fi
+	rm -f "$errors"
+	return 1
+}
+
+alone() { GOWORK=off quietly go build ./... && GOWORK=off quietly go vet ./...; }
+
+vet_elsewhere() {
+	local status=0
+	GOOS=darwin CGO_ENABLED=0 quietly go vet ./... || status=1
+	GOOS=windows CGO_ENABLED=0 quietly go vet ./... || status=1
+	GOARCH=386 CGO_ENABLED=0 quietly go vet ./... || status=1
+	return $status
+}
+
+# tests NAME FLAG… runs the tests of every module and keeps the counts.
+tests() {
+	local name=$1 module label status=0
+	shift
+	for module in "${modules[@]}"; do
+		label=$module
+		[[ $module == . ]] && label=root
+		(cd "$module" && "$root/.cache/bin/testreport" run -name "$label, $name" -state "$state" -- \
+			go test -json -count=1 -timeout=10m "$@" ./...) || status=1
+	done
+	return $status
+}
+
+root=$PWD
+check "formatting" formatted
+check "go.mod and go.sum" in_modules tidied
+check "vet" in_modules quietly go vet ./...
+check "vet for darwin, windows and 32 bits" vet_elsewhere
+check "every module alone: build, vet" in_modules alone
+check "lint" scripts/lint.sh
+# One package at a time: some tests hold the clock against the code.
+check "tests" tests plain -p=1
+GOWORK=off check "every module alone: tests with the race detector" tests "alone, race" -race -shuffle=on
+check "benchmarks, once" in_modules quietly go test -run='^$' -bench=. -benchtime=1x ./...
+
+printf '\n%ssummary%s after %d min %02d s\n' "$bold" "$plain" $((SECONDS / 60)) $((SECONDS % 60))
+for name in ${failed[@]+"${failed[@]}"}; do
+	printf '%sfailed%s   check: %s\n' "$red" "$plain" "$name"
+done
+.cache/bin/testreport summary -state "$state" -skips scripts/allowed-skips || failed+=("tests")
+((${#failed[@]} == 0))

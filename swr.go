@@ -1,0 +1,781 @@
+package sqlherd
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sqlherd/sqlherd/internal/flight"
+	"github.com/sqlherd/sqlherd/internal/rowcodec"
+)
+
+// The engine decides, for one key at a time, whether rows are fresh, stale or dead, who
+// loads them and who waits. It knows no SQL: a request carries a function that
+// loads. Stale-while-revalidate and stale-if-error follow RFC 5861, early
+// refresh follows XFetch (Vattani, Chierichetti, Lowenstein, VLDB 2015), and the lease of the fleet
+// follows "Scaling Memcache at Facebook" (NSDI 2013).
+type engine struct {
+	cfg      *Config
+	base     time.Time // of the clock
+	epochs   *epochs
+	mem      *memory
+	store    sharedStore // nil without Redis
+	flights  flight.Group[landing]
+	watch    watchers
+	unfit    *unfitKeys
+	failures *failingKeys
+	counters *counters
+	observe  Observer
+	log      *slog.Logger
+
+	// listening says that messages of other processes arrive. While they may be
+	// lost, memory is not trusted without asking Redis.
+	listening atomic.Bool
+
+	// refreshing bounds the refreshes under way.
+	refreshing chan struct{}
+}
+
+// A request is one caller's wish for the rows of a key.
+type request struct {
+	key   string
+	tags  []string
+	slots []uint16 // of tags
+	pol   *Policy
+	name  string
+
+	// load asks the database. It is called in a goroutine of the engine's, with a
+	// context that outlives the caller.
+	load func(context.Context) (loadResult, error)
+
+	// gone is closed when load cannot work any more, because its pool is closed.
+	gone <-chan struct{}
+
+	// force says that what is cached is not to be used, only replaced.
+	force bool
+	// noRefresh says that nothing can be loaded without a caller who waits.
+	noRefresh bool
+}
+
+// A loadResult is what the database gave.
+type loadResult struct {
+	rows  *rowcodec.Result // complete and within the caps, or nil
+	took  time.Duration
+	unfit Reason  // why rows is nil
+	live  *stream // the rows of an unfit result, for one caller
+}
+
+// A landing is the result of a flight.
+type landing struct {
+	e       *entry
+	outcome Outcome // the leader's
+	reason  Reason
+	live    *stream
+}
+
+// An answer is what one caller gets.
+type answer struct {
+	rows    *rowcodec.Result // nil: run it yourself, because of reason
+	live    *stream          // instead of rows
+	outcome Outcome
+	reason  Reason
+	age     time.Duration
+}
+
+// A verdict is what a look at an entry of memory comes to.
+type verdict uint8
+
+const (
+	verdictAsk          verdict = iota // memory cannot tell
+	verdictHit                         // fresh
+	verdictHitCompare                  // fresh, and this caller shall start a comparison with Redis
+	verdictHitRefresh                  // fresh, and this caller shall start the early refresh
+	verdictStale                       // stale
+	verdictStaleRefresh                // stale, and this caller shall start the refresh
+)
+
+// now is the engine's clock: nanoseconds since it was made, by the monotonic clock.
+func (g *engine) now() int64 { return int64(time.Since(g.base)) }
+
+// judge looks at an entry of memory, and gives this caller the work that is due, if any. With look it is the whole
+// of the hot path; neither takes a lock.
+func (g *engine) judge(e *entry, now int64, pol *Policy, noRefresh bool) verdict {
+	v, compare := g.look(e, now, noRefresh)
+	switch v {
+	case verdictStale:
+		if e.claim(now, pol.Lease) {
+			return verdictStaleRefresh
+		}
+	case verdictHit:
+		if compare && e.claim(now, g.cfg.RedisTimeout) {
+			return verdictHitCompare
+		}
+		if !noRefresh && g.early(e, e.soft-now, pol.EarlyBeta) && e.claim(now, pol.Lease) {
+			return verdictHitRefresh
+		}
+	}
+	return v
+}
+
+// look says whether an entry of memory is fresh (verdictHit), stale (verdictStale) or
+// of no use (verdictAsk). compare says that it should be compared with Redis soon.
+func (g *engine) look(e *entry, now int64, noRefresh bool) (v verdict, compare bool) {
+	if now >= e.hard || noRefresh && now >= e.soft {
+		return verdictAsk, false
+	}
+	if g.store != nil {
+		since, trust := now-e.checked.Load(), g.trust()
+		if since >= trust {
+			return verdictAsk, false
+		}
+		// In the last fifth somebody compares, so that a hot key never waits for it.
+		compare = since >= trust-trust/5
+	}
+	if now >= e.soft {
+		return verdictStale, compare
+	}
+	return verdictHit, compare
+}
+
+// usable is look without Redis: what memory may serve when Redis is away.
+func usable(e *entry, now int64, noRefresh bool) bool {
+	return now < e.soft || !noRefresh && now < e.hard
+}
+
+// early draws whether this reader refreshes an entry that has left before it is stale:
+// with probability exp(−left/(β·Δ)), Δ being the load time. XFetch as published
+// has no window; with thousands of readers a second somebody then draws it again and again
+// long before the end, and a hot key is loaded several times per TTL. So the draw
+// begins when one load time is left, and never before the last quarter.
+func (g *engine) early(e *entry, left int64, beta float64) bool {
+	window := beta * float64(e.loadTime)
+	if float64(left) >= window || left >= (e.soft-e.stored)/4 {
+		return false
+	}
+	return rand.Float64() < math.Exp(-float64(left)/window)
+}
+
+// trust is how long memory is believed since it was last compared with Redis.
+func (g *engine) trust() int64 {
+	if !g.listening.Load() {
+		return 0
+	}
+	return int64(g.cfg.Local.TTL)
+}
+
+// claim lets one reader in for the time d.
+func (e *entry) claim(now int64, d time.Duration) bool {
+	quiet := e.quiet.Load()
+	return now >= quiet && e.quiet.CompareAndSwap(quiet, now+int64(d))
+}
+
+// await gets the rows of r from whatever takes time: a flight under way, Redis, another process, the database.
+func (g *engine) await(ctx context.Context, r *request) (answer, error) {
+	for {
+		mark := g.epochs.mark(r.slots)
+		land, role, err := g.flights.Do(ctx, flightKey(r, mark), func(ctx context.Context) (landing, error) {
+			return g.lead(ctx, r, mark, false)
+		})
+		switch {
+		case err == nil:
+		case errors.Is(err, flight.ErrClosed):
+			return answer{}, ErrClosed
+		case errors.Is(err, errElsewhere):
+			// It was a refresh that left the work to another process. Lead ourselves.
+			continue
+		case errors.Is(err, errGone) && !isClosed(r.gone):
+			// The leader's pool was closed, not ours.
+			continue
+		case errors.Is(err, errGone):
+			return answer{}, ErrClosed
+		default:
+			return answer{}, err
+		}
+		a := answer{outcome: land.outcome, reason: land.reason}
+		if land.e == nil {
+			a.outcome = Bypassed
+			if land.live != nil && land.live.claim() {
+				a.live = land.live
+			}
+			return a, nil
+		}
+		if role == flight.Follower && a.outcome == Miss {
+			a.outcome = Shared
+		}
+		now := g.now()
+		a.rows, a.age = land.e.result, time.Duration(now-land.e.stored)
+		if a.outcome == Stale && !r.noRefresh && land.e.claim(now, r.pol.Lease) {
+			g.refresh(ctx, r, land.e)
+		}
+		return a, nil
+	}
+}
+
+// flightKey keeps apart, besides keys, what was asked before and after an invalidation here, and
+// those who want a new load from those who take what there is.
+func flightKey(r *request, mark uint64) string {
+	b := make([]byte, 0, len(r.key)+9)
+	b = append(b, r.key...)
+	b = binary.BigEndian.AppendUint64(b, mark)
+	if r.force {
+		b = append(b, 'f')
+	}
+	return string(b)
+}
+
+// lead is the work of a flight. compare says that memory is not to be believed, because the point is to
+// compare it with Redis.
+func (g *engine) lead(ctx context.Context, r *request, mark uint64, compare bool) (landing, error) {
+	now := g.now()
+	// Look again: a flight may have landed between the caller's look and this one.
+	// A dead entry is kept in mind for stale-if-error.
+	old := g.mem.get(r.key, now)
+	if old != nil && !r.force && !compare {
+		if v, _ := g.look(old, now, r.noRefresh); v != verdictAsk {
+			return g.served(old), nil
+		}
+	}
+
+	shared := g.store != nil && !g.epochs.isPending(r.slots)
+	if shared && !r.force {
+		se, err := g.get(ctx, r)
+		switch {
+		case err != nil:
+			shared = false
+			if old != nil && usable(old, now, r.noRefresh) {
+				// Redis is away. What memory has is within its TTL, and the alternative
+				// is the herd.
+				old.checked.Store(g.now())
+				return g.served(old), nil
+			}
+		case se != nil:
+			e := g.adopt(r, mark, se)
+			if now = g.now(); usable(e, now, r.noRefresh) {
+				return g.served(e), nil
+			}
+			if now < e.dead {
+				old = e
+			}
+		}
+	}
+
+	if f := g.failures.get(r.key, now); f != nil {
+		g.counters.backedOff.Add(1)
+		if old != nil && now < old.dead && !r.force {
+			return landing{e: old, outcome: StaleError}, nil
+		}
+		return landing{}, f.err
+	}
+
+	var l lease
+	outcome, reason := Miss, ReasonNone
+	if shared {
+		var e *entry
+		var err error
+		l, e, err = g.obtain(ctx, r, mark)
+		switch {
+		case e != nil:
+			land := g.served(e)
+			land.outcome = Waited
+			return land, nil
+		case errors.Is(err, errWaited):
+			if r.pol.OnWaitTimeout == WaitError {
+				return landing{}, ErrWaitTimeout
+			}
+			reason = ReasonWaitTimeout
+		case err != nil:
+			return landing{}, err
+		}
+	}
+	land, err := g.loadAndStore(ctx, r, mark, l, old)
+	if err == nil && land.outcome == Miss {
+		land.outcome = outcome
+		if reason != ReasonNone {
+			land.reason = reason
+		}
+	}
+	return land, err
+}
+
+// served is the landing of an entry that is not dead.
+func (g *engine) served(e *entry) landing {
+	if g.now() < e.soft {
+		return landing{e: e, outcome: Hit}
+	}
+	return landing{e: e, outcome: Stale}
+}
+
+// get asks the store. An error says that it cannot be asked.
+func (g *engine) get(ctx context.Context, r *request) (*sharedEntry, error) {
+	return g.store.get(ctx, r.key, r.tags)
+}
+
+// adopt puts what the store has into memory. mark is from before the store was asked.
+func (g *engine) adopt(r *request, mark uint64, se *sharedEntry) *entry {
+	now := g.now()
+	e := &entry{
+		result:   se.result,
+		stored:   now - int64(se.age),
+		loadTime: se.loadTime,
+		slots:    r.slots,
+		mark:     mark,
+	}
+	e.soft = e.stored + int64(se.soft)
+	e.hard = e.stored + int64(se.hard)
+	e.dead = e.hard + int64(se.sie)
+	e.checked.Store(now)
+	g.mem.put(r.key, e)
+	return e
+}
+
+// errWaited says that the holder of a lease did not come to an end in time.
+var errWaited = errors.New("sqlherd: waited for another process in vain")
+
+// pollMin and pollMax bound the pauses of a waiter that hears nothing.
+const (
+	pollMin = 10 * time.Millisecond
+	pollMax = 150 * time.Millisecond
+)
+
+// obtain gets the right to load, or the entry that another process has loaded
+// meanwhile. It returns neither, and no error, when the store is away: then load without.
+func (g *engine) obtain(ctx context.Context, r *request, mark uint64) (lease, *entry, error) {
+	id := g.store.id(r.key)
+	var timeout <-chan time.Time
+	began := g.now()
+	for pause := pollMin; ; pause = min(2*pause, pollMax) {
+		// Watch before asking, or the message may pass between the two.
+		w := g.watch.add(id)
+		l, err := g.store.obtain(ctx, r.key, r.tags, r.pol.Lease, g.life(r.pol))
+		if err != nil {
+			w.end()
+			if cause := context.Cause(ctx); cause != nil {
+				return lease{}, nil, cause
+			}
+			return lease{}, nil, nil
+		}
+		if l.won {
+			w.end()
+			g.counters.leasesWon.Add(1)
+			if l.entryPresent && !r.force {
+				// Somebody may have stored between our look and the lease.
+				if se, err := g.get(ctx, r); err == nil && se != nil {
+					if e := g.adopt(r, mark, se); usable(e, g.now(), r.noRefresh) {
+						g.release(ctx, r, l)
+						return lease{}, e, nil
+					}
+				}
+			}
+			g.observe.Lease(LeaseEvent{Name: r.name, Won: true, Waited: time.Duration(g.now() - began)})
+			return l, nil, nil
+		}
+
+		g.counters.leasesLost.Add(1)
+		if timeout == nil {
+			timer := time.NewTimer(r.pol.Wait)
+			defer timer.Stop()
+			timeout = timer.C
+		}
+		// Half to whole of the pause, so that waiters do not march in step; the end
+		// of the holder's lease is a moment worth looking at.
+		d := pause/2 + rand.N(pause/2+1)
+		if l.left > 0 {
+			d = min(d, l.left+time.Millisecond)
+		}
+		poll := time.NewTimer(d)
+		select {
+		case <-w.told:
+			pause = pollMin
+		case <-poll.C:
+		case <-timeout:
+			poll.Stop()
+			w.end()
+			g.counters.waitTimeouts.Add(1)
+			return lease{}, nil, errWaited
+		case <-ctx.Done():
+			poll.Stop()
+			w.end()
+			return lease{}, nil, context.Cause(ctx)
+		}
+		poll.Stop()
+		w.end()
+		if r.force {
+			continue
+		}
+		se, err := g.get(ctx, r)
+		if err != nil {
+			return lease{}, nil, nil
+		}
+		if se != nil {
+			if e := g.adopt(r, mark, se); usable(e, g.now(), r.noRefresh) {
+				g.observe.Lease(LeaseEvent{Name: r.name, Waited: time.Duration(g.now() - began)})
+				return lease{}, e, nil
+			}
+		}
+	}
+}
+
+// life is how long an entry under pol can be of use, and so its tags' stamps must live at least.
+func (g *engine) life(pol *Policy) time.Duration {
+	return pol.TTL + pol.SWR + pol.SIE + g.cfg.LoadTimeout
+}
+
+// release gives a lease back, whatever has become of ctx.
+func (g *engine) release(ctx context.Context, r *request, l lease) {
+	if err := g.store.release(context.WithoutCancel(ctx), l); err != nil {
+		g.counters.storeErrors.Add(1)
+	}
+}
+
+// renew keeps a lease alive while the load runs. end stops it and waits for its goroutine.
+func (g *engine) renew(ctx context.Context, l lease, ttl time.Duration) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(max(ttl/3, time.Millisecond))
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			// Whether it is still ours is found out by put; a failed renewal may be
+			// followed by one that works.
+			if ok, err := g.store.renew(ctx, l, ttl); err == nil && !ok {
+				g.counters.leasesExpired.Add(1)
+				return
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// loadAndStore asks the database, and gives what it says to memory and the store.
+//
+//	the load …            lease     stored  the caller gets
+//	gives rows            released  yes     the rows
+//	gives unfit rows      released  no      the live rows; others run their own
+//	finds it unavailable  released  no      old rows in their sie window, else the error
+//	fails otherwise       released  no      the error
+func (g *engine) loadAndStore(ctx context.Context, r *request, mark uint64, l lease, old *entry) (landing, error) {
+	stopRenewing := func() {}
+	if l.won {
+		stopRenewing = g.renew(ctx, l, r.pol.Lease)
+	}
+	settled := false
+	defer func() {
+		// Also when the driver panics: nobody shall wait for our lease to run out.
+		if !settled {
+			stopRenewing()
+			if l.won {
+				g.release(ctx, r, l)
+			}
+		}
+	}()
+
+	began := g.now()
+	g.counters.loads.Add(1)
+	g.counters.loading.Add(1)
+	res, err := g.loadCounted(ctx, r)
+	ended := g.now()
+
+	g.observe.Load(LoadEvent{Name: r.name, Took: time.Duration(ended - began), Err: err})
+	if err != nil {
+		return g.loadFailed(ctx, r, old, err)
+	}
+	g.failures.clear(r.key)
+	if res.unfit != ReasonNone {
+		g.unfit.add(r.key, res.unfit, ended)
+		return landing{outcome: Bypassed, reason: res.unfit, live: res.live}, nil
+	}
+
+	e, se := newEntry(r, mark, ended, res)
+	if lag := g.cfg.ReplicaLag; lag > 0 {
+		if last := g.epochs.lastMove(r.slots); last != 0 && began < last+int64(lag) {
+			// What was read may be from a replica that has not seen the write.
+			g.counters.lagSkipped.Add(1)
+			return landing{e: e, outcome: Miss}, nil
+		}
+	}
+	g.mem.put(r.key, e)
+	if l.won {
+		settled = true
+		stopRenewing()
+		if g.epochs.isPending(r.slots) {
+			g.release(ctx, r, l)
+		} else {
+			out, err := g.store.put(context.WithoutCancel(ctx), l, se)
+			if err != nil {
+				g.counters.storeErrors.Add(1)
+			}
+			g.observe.Store(StoreEvent{Name: r.name, Outcome: out.String(), Err: err})
+		}
+	}
+	return landing{e: e, outcome: Miss}, nil
+}
+
+// loadCounted keeps the gauge of running loads right when the driver panics.
+func (g *engine) loadCounted(ctx context.Context, r *request) (loadResult, error) {
+	defer g.counters.loading.Add(-1)
+	res, err := r.load(ctx)
+	return res, err
+}
+
+// loadFailed sorts a failed load.
+func (g *engine) loadFailed(ctx context.Context, r *request, old *entry, err error) (landing, error) {
+	if cause := context.Cause(ctx); cause != nil {
+		// Nobody waits any more, or we are closing: this says nothing of the database.
+		return landing{}, cause
+	}
+	if isClosed(r.gone) {
+		return landing{}, errGone
+	}
+	g.counters.loadErrors.Add(1)
+	if classify(err) != classUnavailable {
+		g.failures.clear(r.key)
+		return landing{}, err
+	}
+	now := g.now()
+	g.failures.add(r.key, err, now)
+	if old != nil && now < old.dead && !r.force {
+		return landing{e: old, outcome: StaleError}, nil
+	}
+	return landing{}, err
+}
+
+// newEntry makes the entry of memory and of the store, with one draw of jitter for both, which only shortens.
+func newEntry(r *request, mark uint64, now int64, res loadResult) (*entry, *sharedEntry) {
+	soft, hard, sie := r.pol.TTL, r.pol.TTL+r.pol.SWR, r.pol.SIE
+	if res.rows.NumRows() == 0 {
+		// "Not there" is what a write most often changes, and nothing to fall back on.
+		soft, hard, sie = r.pol.Empty, r.pol.Empty, 0
+	}
+	if j := r.pol.Jitter; j > 0 {
+		f := 1 - j*rand.Float64()
+		soft = max(time.Duration(f*float64(soft)), time.Millisecond)
+		hard = max(time.Duration(f*float64(hard)), soft)
+	}
+	e := &entry{
+		result:   res.rows,
+		stored:   now,
+		soft:     now + int64(soft),
+		hard:     now + int64(hard),
+		dead:     now + int64(hard+sie),
+		loadTime: res.took,
+		slots:    r.slots,
+		mark:     mark,
+	}
+	e.checked.Store(now)
+	return e, &sharedEntry{result: res.rows, soft: soft, hard: hard, sie: sie, loadTime: res.took}
+}
+
+// errElsewhere is the end of a refresh that another process does.
+var errElsewhere = errors.New("sqlherd: another process refreshes")
+
+// refresh replaces seen in the background, if there is room and nobody does already. The
+// caller has claimed seen. It does not block.
+func (g *engine) refresh(ctx context.Context, r *request, seen *entry) {
+	select {
+	case g.refreshing <- struct{}{}:
+	default:
+		g.counters.refreshesDropped.Add(1)
+		g.observe.Refresh(RefreshEvent{Name: r.name, Outcome: RefreshDropped})
+		seen.quiet.Store(0)
+		return
+	}
+	mark := g.epochs.mark(r.slots)
+	started := g.flights.Start(ctx, flightKey(r, mark), func(ctx context.Context) (landing, error) {
+		defer func() { <-g.refreshing }()
+		began := g.now()
+		land, out, err := g.runRefresh(ctx, r, mark, seen)
+		g.counters.refreshes[out].Add(1)
+		g.observe.Refresh(RefreshEvent{Name: r.name, Outcome: out, Took: time.Duration(g.now() - began), Err: err})
+		return land, err
+	})
+	if !started {
+		<-g.refreshing
+	}
+}
+
+// refreshPauseMax bounds how long a failing refresh is left alone.
+const refreshPauseMax = 5 * time.Second
+
+func (g *engine) runRefresh(ctx context.Context, r *request, mark uint64, seen *entry) (land landing, out RefreshOutcome, err error) {
+	out = RefreshFailed
+	defer func() {
+		// Also when the driver panics: a later hit tries again.
+		if out == RefreshFailed {
+			n := seen.failed.Add(1)
+			pause := min(backoffMin<<min(n-1, 10), refreshPauseMax)
+			seen.quiet.Store(g.now() + int64(pause/2+rand.N(pause/2+1)))
+		}
+	}()
+	if f := g.failures.get(r.key, g.now()); f != nil {
+		return landing{}, RefreshFailed, f.err
+	}
+	var l lease
+	if g.store != nil && !g.epochs.isPending(r.slots) {
+		var id = g.store.id(r.key)
+		w := g.watch.add(id)
+		got, oerr := g.store.obtain(ctx, r.key, r.tags, r.pol.Lease, g.life(r.pol))
+		if oerr == nil && !got.won {
+			// Another process refreshes: take its rows when it says that they are
+			// there, or look again when its lease is over.
+			seen.quiet.Store(g.now() + int64(max(got.left, time.Millisecond)))
+			w.then(got.left, func() { g.compare(context.WithoutCancel(ctx), r) })
+			return landing{}, RefreshElsewhere, errElsewhere
+		}
+		w.end()
+		if oerr == nil {
+			l = got
+			if l.entryPresent {
+				if se, err := g.get(ctx, r); err == nil && se != nil && g.isNewer(se, seen) {
+					e := g.adopt(r, mark, se)
+					g.release(ctx, r, l)
+					return g.served(e), RefreshElsewhere, nil
+				}
+			}
+		}
+	}
+	land, err = g.loadAndStore(ctx, r, mark, l, nil)
+	switch {
+	case err != nil:
+		return land, RefreshFailed, err
+	case land.e == nil:
+		if land.live != nil && land.live.claim() {
+			land.live.discard()
+		}
+		return land, RefreshUnfit, nil
+	}
+	return land, RefreshDone, nil
+}
+
+// isNewer says whether the store's entry is another than seen: its age tells, to within
+// what a round trip and the store's clock can blur, which is far less than a quarter of a life.
+func (g *engine) isNewer(se *sharedEntry, seen *entry) bool {
+	now := g.now()
+	return now-int64(se.age) > seen.stored+(seen.soft-seen.stored)/4 && now-int64(se.age) > seen.stored+int64(10*time.Millisecond)
+}
+
+// compare asks the store in the background whether what memory has is still what the fleet has.
+func (g *engine) compare(ctx context.Context, r *request) {
+	mark := g.epochs.mark(r.slots)
+	g.flights.Start(ctx, flightKey(r, mark), func(ctx context.Context) (landing, error) {
+		return g.lead(ctx, r, mark, true)
+	})
+}
+
+// The engine hears of other processes from the store.
+
+func (g *engine) storedElsewhere(id keyID)   { g.watch.tell(id) }
+func (g *engine) releasedElsewhere(id keyID) { g.watch.tell(id) }
+
+func (g *engine) invalidatedElsewhere(tags []string) {
+	g.epochs.move(g.epochs.slotsOf(tags), g.now())
+	g.counters.invalidationsHeard.Add(uint64(len(tags)))
+}
+
+func (g *engine) subscribed(up bool) { g.listening.Store(up) }
+
+// watchers are those who wait for a message about a key.
+type watchers struct {
+	mu sync.Mutex
+	m  map[keyID]map[*watch]struct{}
+}
+
+type watch struct {
+	ws   *watchers
+	id   keyID
+	told chan struct{} // capacity 1
+
+	// Guarded by ws.mu.
+	call  func()
+	timer *time.Timer
+}
+
+func (ws *watchers) add(id keyID) *watch {
+	w := &watch{ws: ws, id: id, told: make(chan struct{}, 1)}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.m == nil {
+		ws.m = make(map[keyID]map[*watch]struct{})
+	}
+	if ws.m[id] == nil {
+		ws.m[id] = make(map[*watch]struct{})
+	}
+	ws.m[id][w] = struct{}{}
+	return w
+}
+
+func (w *watch) end() {
+	w.ws.mu.Lock()
+	defer w.ws.mu.Unlock()
+	w.endLocked()
+}
+
+func (w *watch) endLocked() {
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	delete(w.ws.m[w.id], w)
+	if len(w.ws.m[w.id]) == 0 {
+		delete(w.ws.m, w.id)
+	}
+}
+
+// then calls f at the next message, which may have come already, unless d passes first. It ends the watch
+// itself. f must not block.
+func (w *watch) then(d time.Duration, f func()) {
+	w.ws.mu.Lock()
+	defer w.ws.mu.Unlock()
+	select {
+	case <-w.told:
+		w.endLocked()
+		go f() // not under the lock; f only starts a flight
+		return
+	default:
+	}
+	w.call = f
+	w.timer = time.AfterFunc(d, w.end)
+}
+
+func (ws *watchers) tell(id keyID) {
+	var calls []func()
+	ws.mu.Lock()
+	for w := range ws.m[id] {
+		if w.call != nil {
+			calls = append(calls, w.call)
+			w.endLocked()
+			continue
+		}
+		select {
+		case w.told <- struct{}{}:
+		default:
+		}
+	}
+	ws.mu.Unlock()
+	for _, f := range calls {
+		f()
+	}
+}
+
+// close forgets the watches that nobody waits on.
+func (ws *watchers) close() {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, set := range ws.m {
+		for w := range set {
+			if w.call != nil {
+				w.endLocked()
+			}
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package sqlherd
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+)
+
+// A tag is a name that a write can invalidate. Inside, every tag carries its kind in
+// front, so that the table "a" and the tag "a" are two.
+const (
+	tagEverything = "*" // every entry depends on it: InvalidateAll gives it a new stamp
+	tagPrefix     = "g:"
+	tablePrefix   = "t:"
+)
+
+// epochSlots bounds the memory that epochs take, however many row-level tags there are. Two tags
+// in one slot cost a miss now and then, never a stale row.
+const epochSlots = 1 << 14
+
+// epochs count, in this process, the invalidations of every tag. An entry of memory remembers the
+// sum over its tags from before its rows were read; any invalidation since
+// makes the sum another, because the counts only grow.
+//
+// A pending tag is one whose invalidation Redis does not know yet: see invalidate.go.
+type epochs struct {
+	seed    maphash.Seed
+	moves   atomic.Uint64 // of any slot; when it stands still, no entry has to be looked at
+	slots   [epochSlots]atomic.Uint64
+	pending atomic.Int64 // of any slot
+	waits   [epochSlots]atomic.Int32
+	movedAt [epochSlots]atomic.Int64 // the herd's clock at the last move, for Config.ReplicaLag
+}
+
+func newEpochs() *epochs { return &epochs{seed: maphash.MakeSeed()} }
+
+// slot returns where tag is counted.
+func (e *epochs) slot(tag string) uint16 {
+	return uint16(maphash.String(e.seed, tag) % epochSlots)
+}
+
+func (e *epochs) slotsOf(tags []string) []uint16 {
+	slots := make([]uint16, len(tags))
+	for i, t := range tags {
+		slots[i] = e.slot(t)
+	}
+	return slots
+}
+
+// mark is what an entry remembers: take it before reading anything from which rows come.
+func (e *epochs) mark(slots []uint16) uint64 {
+	var sum uint64
+	for _, s := range slots {
+		sum += e.slots[s].Load()
+	}
+	return sum
+}
+
+// move invalidates the tags here.
+func (e *epochs) move(slots []uint16, now int64) {
+	for _, s := range slots {
+		e.movedAt[s].Store(now)
+		e.slots[s].Add(1)
+	}
+	// Last: who sees the old count of moves has not yet seen an entry that must go.
+	e.moves.Add(1)
+}
+
+// lastMove returns when any of the slots last moved; 0 is never.
+func (e *epochs) lastMove(slots []uint16) int64 {
+	var last int64
+	for _, s := range slots {
+		last = max(last, e.movedAt[s].Load())
+	}
+	return last
+}
+
+// hold marks tags as pending; free ends it.
+func (e *epochs) hold(slots []uint16) {
+	for _, s := range slots {
+		e.waits[s].Add(1)
+	}
+	e.pending.Add(int64(len(slots)))
+}
+
+func (e *epochs) free(slots []uint16) {
+	e.pending.Add(-int64(len(slots)))
+	for _, s := range slots {
+		e.waits[s].Add(-1)
+	}
+}
+
+func (e *epochs) isPending(slots []uint16) bool {
+	if e.pending.Load() == 0 {
+		return false
+	}
+	for _, s := range slots {
+		if e.waits[s].Load() > 0 {
+			return true
+		}
+	}
+	return false
+}
