@@ -65,6 +65,11 @@ var (
 	errStoreClosed = errors.New("sqlherd: the store is closed")
 )
 
+// callerLeft is the end of a caller's own context, which says nothing of Redis.
+type callerLeft struct{ error }
+
+func (e callerLeft) Unwrap() error { return e.error }
+
 func newLine(client redis.UniversalClient, timeout time.Duration) *line {
 	l := &line{
 		client:  client,
@@ -171,7 +176,7 @@ func (l *line) do(ctx context.Context, c *call, queue chan *call, limit time.Dur
 			return true, errStoreTimeout
 		case <-ctx.Done():
 			c.timer.Stop()
-			return true, ctx.Err()
+			return true, callerLeft{ctx.Err()}
 		case <-l.ctx.Done():
 			c.timer.Stop()
 			return true, errStoreClosed
@@ -184,7 +189,7 @@ func (l *line) do(ctx context.Context, c *call, queue chan *call, limit time.Dur
 	case <-c.timer.C:
 		err = errStoreTimeout
 	case <-ctx.Done():
-		err = ctx.Err()
+		err = callerLeft{ctx.Err()}
 	case <-l.ctx.Done():
 		err = errStoreClosed
 	}
@@ -450,12 +455,15 @@ type breaker struct {
 
 	open  atomic.Bool
 	opens atomic.Uint64
-	done  <-chan struct{} // ends the prober
-	wg    sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	done   chan struct{} // ends the prober
+	wg     sync.WaitGroup
 }
 
-func newBreaker(done <-chan struct{}, log *slog.Logger, probe func() error) *breaker {
-	b := &breaker{done: done, log: log, probe: probe}
+func newBreaker(log *slog.Logger, probe func() error) *breaker {
+	b := &breaker{done: make(chan struct{}), log: log, probe: probe}
 	b.cb = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:        "sqlherd-redis",
 		Timeout:     breakerPause,
@@ -463,8 +471,8 @@ func newBreaker(done <-chan struct{}, log *slog.Logger, probe func() error) *bre
 		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= breakerFailures },
 		IsExcluded: func(err error) bool {
 			// The caller left, or we did: that says nothing of Redis.
-			return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errStoreTimeout) ||
-				errors.Is(err, errStoreClosed)
+			var left callerLeft
+			return errors.As(err, &left) || errors.Is(err, errStoreClosed)
 		},
 		OnStateChange: b.changed,
 	})
@@ -476,8 +484,23 @@ func (b *breaker) changed(_ string, from, to gobreaker.State) {
 	b.open.Store(to != gobreaker.StateClosed)
 	if from == gobreaker.StateClosed && to == gobreaker.StateOpen {
 		b.opens.Add(1)
-		b.wg.Go(b.watch)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if !b.closed {
+			b.wg.Go(b.watch)
+		}
 	}
+}
+
+// close ends the prober and waits for it.
+func (b *breaker) close() {
+	b.mu.Lock()
+	if !b.closed {
+		b.closed = true
+		close(b.done)
+	}
+	b.mu.Unlock()
+	b.wg.Wait()
 }
 
 // allow refuses a call with errUnavailable, or returns where to report its outcome.
@@ -496,19 +519,22 @@ func (b *breaker) allow() (report func(error), err error) {
 func (b *breaker) watch() {
 	began := time.Now()
 	b.log.Warn("sqlherd: Redis does not answer; going on without it", "failures", breakerFailures)
-	tick := time.NewTicker(breakerPause)
-	defer tick.Stop()
+	// A little longer than gobreaker's own pause, which ends strictly after.
+	pause := time.NewTimer(breakerPause + time.Millisecond)
+	defer pause.Stop()
 	for {
 		select {
 		case <-b.done:
 			return
-		case <-tick.C:
+		case <-pause.C:
 		}
 		report, err := b.cb.Allow()
 		if err != nil {
-			continue // the pause is not quite over
+			pause.Reset(time.Millisecond)
+			continue
 		}
 		report(b.probe())
+		pause.Reset(breakerPause + time.Millisecond)
 		if !b.open.Load() {
 			b.log.Info("sqlherd: Redis is back", "away", time.Since(began))
 			return

@@ -72,7 +72,7 @@ type Config struct {
 	Default Policy
 
 	// Rules are policies for queries that cannot be edited. The first one that matches a
-	// query holds; those of RulesFile come before them. A hint beats them all.
+	// query holds; those of RulesFile come after them. A hint beats them all.
 	// Defaults to none.
 	Rules []Rule
 
@@ -88,7 +88,8 @@ type Config struct {
 
 	// Tables, when not empty, is the closed list of tables that may be cached: a
 	// query that reads another is not cached (reason table), and a write to
-	// another costs no round trip to Redis. Defaults to any table.
+	// another costs no round trip to Redis. Schemas, quotes and case do not count:
+	// public.a is a. Defaults to any table.
 	Tables []string
 
 	// MaxLoads is how many loads and refreshes may run at once in this process,

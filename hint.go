@@ -80,8 +80,9 @@ type hint struct {
 
 // parseHint finds the hint among the comments of a statement whose text is
 // text. It returns a hint of kind hintNone when there is none. Its error is a
-// *HintError; the hint then still tells the directive, so that a write whose
-// @invalidate cannot be understood is known to want more than its tables.
+// *HintError; the hint then still tells the directive, and hintInvalidate if any of
+// several was one, so that a write whose @invalidate cannot be understood
+// is known to want more than its tables forgotten.
 //
 // The grammar:
 //
@@ -126,7 +127,7 @@ type hintParser struct {
 	seen      map[string]bool // options and attributes met
 	ttl       bool            // legacy: @cache-ttl was met
 
-	lineEnd int // where the last "--" comment with a hint ended in text, else 0
+	lineEnd int // where the comment before ended in text, if it was a line with the hint; else 0
 }
 
 // A word is a run of characters without white space, and where it is in the text.
@@ -170,8 +171,12 @@ func words(s string, at int) []word {
 // comment takes in one comment.
 func (p *hintParser) comment(c sqllex.Comment) error {
 	at := commentStart(p.text, c)
-	line := at >= 2 && p.text[at-2:at] == "--"
-	follows := line && p.lineEnd > 0 && p.lineEnd <= at-2 && strings.TrimSpace(p.text[p.lineEnd:at-2]) == ""
+	// A line comment is delimited by -- or, in MySQL, by #.
+	before, line := strings.CutSuffix(p.text[:at], "--")
+	if !line {
+		before, line = strings.CutSuffix(before, "#")
+	}
+	follows := line && p.lineEnd > 0 && p.lineEnd <= len(before) && strings.TrimSpace(before[p.lineEnd:]) == ""
 	p.lineEnd = 0
 	if !follows && !strings.Contains(c.Text, "@") {
 		return nil // nearly every comment
@@ -179,10 +184,10 @@ func (p *hintParser) comment(c sqllex.Comment) error {
 
 	ws := words(c.Text, at)
 	if follows && len(ws) > 0 {
-		// A "--" hint that somebody went on with on the next line. To drop the
+		// A hint that somebody went on with in the next line's comment. To drop the
 		// rest without a word could lose the tag that a write relies on.
 		if name, _, ok := strings.Cut(ws[0].s, "="); ok && slices.Contains(optionNames, name) {
-			return p.errorAt(ws[0], `stands outside the hint: a "--" hint ends with its line; use /* … */ for a longer one`)
+			return p.errorAt(ws[0], `stands outside the hint, which ended with its line; use /* … */ for a longer one`)
 		}
 	}
 	found := false
@@ -223,12 +228,11 @@ func isDirective(s string) bool {
 	if strings.EqualFold(s, "@refresh") {
 		return true
 	}
-	for _, start := range []string{"@cache", "@nocache", "@invalidate"} {
-		if len(s) >= len(start) && strings.EqualFold(s[:len(start)], start) {
-			return true
-		}
-	}
-	return false
+	return hasPrefixFold(s, "@cache") || hasPrefixFold(s, "@nocache") || hasPrefixFold(s, "@invalidate")
+}
+
+func hasPrefixFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
 // parseDirective takes in ws, whose first word is a directive, and returns how
@@ -249,6 +253,9 @@ func (p *hintParser) parseDirective(ws []word) (int, error) {
 	case "@invalidate":
 		kind = hintInvalidate
 	default:
+		if hasPrefixFold(first.s, "@invalidate") {
+			p.hint.kind = hintInvalidate
+		}
 		return 0, p.errorAt(first, "unknown directive; there are @cache, @nocache, @refresh and @invalidate")
 	}
 	if err := p.begin(first); err != nil {
@@ -285,6 +292,9 @@ func (p *hintParser) begin(w word) error {
 }
 
 func (p *hintParser) second(w word) error {
+	if hasPrefixFold(w.s, "@invalidate") {
+		p.hint.kind = hintInvalidate
+	}
 	line, col := lineCol(p.text, p.directive.pos)
 	return p.errorAt(w, fmt.Sprintf("second hint in one statement; the first, %s, is at line %d, column %d", p.directive.s, line, col))
 }

@@ -187,10 +187,12 @@ var badHints = []struct {
 
 	{"two hints", "SELECT /* @cache ttl=30s */ 1\n-- @cache ttl=1m", hintCache, `line 2, column 4: "@cache": second hint in one statement; the first, @cache, is at line 1, column 11`},
 	{"the same hint twice", `/* @cache ttl=30s */ SELECT /* @cache ttl=30s */ 1`, hintCache, `line 1, column 32: "@cache": second hint in one statement; the first, @cache, is at line 1, column 4`},
+	{"a slip in @invalidate", `UPDATE /* @invalidates tags=a */ a SET b = 1`, hintInvalidate, `line 1, column 11: "@invalidates": unknown directive; there are @cache, @nocache, @refresh and @invalidate`},
+	{"@cache and @invalidate", `/* @cache */ INSERT /* @invalidate tags=a */ INTO a VALUES (1)`, hintInvalidate, `line 1, column 24: "@invalidate": second hint in one statement; the first, @cache, is at line 1, column 4`},
 	{"two hints in one line", `SELECT /* @cache ttl=30s @nocache */ 1`, hintCache, `line 1, column 26: "@nocache": second hint in one statement; the first, @cache, is at line 1, column 11`},
 	{"two hints in one comment", "/* @cache ttl=30s\n   @refresh */ SELECT 1", hintCache, `line 2, column 4: "@refresh": second hint in one statement; the first, @cache, is at line 1, column 4`},
 	{"a malformed hint before a good one", "/* @cache ttl=x */ SELECT /* @cache ttl=30s */ 1", hintCache, `line 1, column 11: "ttl=x": must be a duration such as 30s, 5m or 1h30m`},
-	{"a line hint that goes on in the next line", "-- @cache ttl=30s\n-- tags=a\nSELECT 1", hintCache, `line 2, column 4: "tags=a": stands outside the hint: a "--" hint ends with its line; use /* … */ for a longer one`},
+	{"a line hint that goes on in the next line", "-- @cache ttl=30s\n-- tags=a\nSELECT 1", hintCache, `line 2, column 4: "tags=a": stands outside the hint, which ended with its line; use /* … */ for a longer one`},
 	{"a column after characters of several bytes", `SELECT "größe" /* @cache ttl=x */`, hintCache, `line 1, column 26: "ttl=x": must be a duration such as 30s, 5m or 1h30m`},
 
 	{"a legacy TTL with a unit", "-- @cache-ttl 30s\nSELECT 1", hintCache, `line 1, column 4: "@cache-ttl": needs a whole number of seconds after it, such as @cache-ttl 30`},
@@ -223,6 +225,63 @@ func TestMalformedHintsSayWhatAndWhere(t *testing.T) {
 				t.Errorf("Pos %d is at %q, not at %q", he.Pos, tt.text[he.Pos:], he.Option)
 			}
 		})
+	}
+}
+
+func TestTheLexersCommentsGiveTheSameHints(t *testing.T) {
+	var texts []string
+	for _, tt := range goodHints {
+		texts = append(texts, tt.text)
+	}
+	for _, tt := range badHints {
+		texts = append(texts, tt.text)
+	}
+	for _, text := range texts {
+		want, wantErr := parse(text)
+		for _, d := range []sqllex.Dialect{sqllex.Unknown, sqllex.PostgreSQL, sqllex.MySQL, sqllex.SQLite} {
+			got, err := parseHint(text, sqllex.Analyze(text, d).Comments)
+			if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(err, wantErr) {
+				t.Errorf("%v: %s\ngot  %+v, %v\nwant %+v, %v", d, text, got, err, want, wantErr)
+			}
+		}
+	}
+}
+
+func TestWhatLooksLikeAHintInALiteralIsNone(t *testing.T) {
+	for _, tt := range []struct {
+		text     string
+		dialects []sqllex.Dialect
+	}{
+		{`SELECT '/* @cache ttl=1h */' AS a`, []sqllex.Dialect{sqllex.Unknown, sqllex.PostgreSQL, sqllex.MySQL, sqllex.SQLite}},
+		{`SELECT 'it''s -- @cache ttl=1h'`, []sqllex.Dialect{sqllex.Unknown, sqllex.PostgreSQL, sqllex.MySQL, sqllex.SQLite}},
+		{`SELECT 1 AS "/* @cache ttl=1h */"`, []sqllex.Dialect{sqllex.Unknown, sqllex.PostgreSQL, sqllex.MySQL, sqllex.SQLite}},
+		{"SELECT 1 AS `/* @cache ttl=1h */`", []sqllex.Dialect{sqllex.MySQL, sqllex.SQLite}},
+		{`SELECT 1 AS [/* @cache ttl=1h */]`, []sqllex.Dialect{sqllex.SQLite}},
+		{`SELECT $x$/* @cache ttl=1h */$x$`, []sqllex.Dialect{sqllex.PostgreSQL}},
+		{`SELECT E'\'/* @cache ttl=1h */'`, []sqllex.Dialect{sqllex.PostgreSQL}},
+		{`SELECT '\'/* @cache ttl=1h */'`, []sqllex.Dialect{sqllex.MySQL}},
+		{`SELECT 1 /*! @cache ttl=1h */`, []sqllex.Dialect{sqllex.MySQL}},
+		{`SELECT 1 /* a /* @cache ttl=1h */ b */`, []sqllex.Dialect{sqllex.PostgreSQL}},
+	} {
+		for _, d := range tt.dialects {
+			if h, err := parseHint(tt.text, sqllex.Analyze(tt.text, d).Comments); h.kind != hintNone || err != nil {
+				t.Errorf("%v: %s: %+v, %v", d, tt.text, h, err)
+			}
+		}
+	}
+}
+
+func TestAHintMayStandInAnyKindOfComment(t *testing.T) {
+	for _, text := range []string{"SELECT 1 # @cache ttl=30s", "# @cache ttl=30s\nSELECT 1"} {
+		h, err := parseHint(text, sqllex.Analyze(text, sqllex.MySQL).Comments)
+		if err != nil || h.policy.TTL != 30*time.Second {
+			t.Errorf("%s: %+v, %v", text, h, err)
+		}
+	}
+	text := "# @cache ttl=30s\n# tags=a\nSELECT 1"
+	_, err := parseHint(text, sqllex.Analyze(text, sqllex.MySQL).Comments)
+	if err == nil || !strings.Contains(err.Error(), `line 2, column 3: "tags=a": stands outside the hint`) {
+		t.Error(err)
 	}
 }
 

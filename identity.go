@@ -291,7 +291,13 @@ func (t *identityText) postgres(dsn string) error {
 	}
 
 	given := slices.Concat(opts, fromService)
-	has := func(name string) bool { return last(given, name) != "" }
+	// An empty value may or may not leave the default in place: it is given, and
+	// so is what stands behind it.
+	has := func(name string) bool {
+		is := func(o option) bool { return o.name == name }
+		empty := func(o option) bool { return is(o) && o.value == "" }
+		return slices.ContainsFunc(given, is) && !slices.ContainsFunc(given, empty)
+	}
 	env := make(map[string]string)
 	for _, e := range pgEnv {
 		if slices.ContainsFunc(e.unless, has) {
@@ -433,9 +439,7 @@ func parsePQ(dsn string) ([]option, error) {
 		return nil, errNotURL
 	}
 	for name, values := range query {
-		for _, v := range values {
-			add(name, v)
-		}
+		add(name, values[0]) // as lib/pq does
 	}
 	return opts, nil
 }

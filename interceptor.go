@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"encoding/hex"
+	"errors"
 	"sync"
 	"time"
 
@@ -119,6 +120,10 @@ func (c *conn) queryWithPolicy(ctx context.Context, opts *ctxOptions, st *stmt, 
 	switch {
 	case err != nil:
 		q.failed(err)
+		var begun *rowsError
+		if errors.As(err, &begun) {
+			return &failedRows{names: begun.names, err: begun.err}, nil
+		}
 		return nil, err
 	case a.rows != nil:
 		q.done(a.outcome, a.reason, a.age)

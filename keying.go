@@ -235,12 +235,12 @@ func appendTyped(dst []byte, v any, limit, depth int) ([]byte, refusal) {
 		return dst, refusedDeep
 	}
 	rv := reflect.ValueOf(v)
-	id := typeDigest(rv.Type())
-	dst = append(append(dst, tagTyped), id[:]...)
+	info := infoOf(rv.Type())
+	dst = append(append(dst, tagTyped), info.digest[:]...)
 
 	vr, ok := v.(driver.Valuer)
 	if !ok {
-		return appendContent(append(dst, tagKind), rv, limit, depth)
+		return appendContent(append(dst, tagKind), rv, info, limit, depth)
 	}
 	val, ok := tryValuer(vr)
 	if !ok {
@@ -258,14 +258,14 @@ func appendTyped(dst []byte, v any, limit, depth int) ([]byte, refusal) {
 		return append(dst, tagOpaque), ""
 	}
 	mark := len(dst)
-	if dst, no = appendContent(append(dst, tagKind), rv, limit, depth); no == refusedKind {
+	if dst, no = appendContent(append(dst, tagKind), rv, info, limit, depth); no == refusedKind {
 		return append(dst[:mark], tagOpaque), ""
 	}
 	return dst, no
 }
 
 // appendContent appends what rv holds. The type has been written already.
-func appendContent(dst []byte, rv reflect.Value, limit, depth int) ([]byte, refusal) {
+func appendContent(dst []byte, rv reflect.Value, info *typeInfo, limit, depth int) ([]byte, refusal) {
 	if isBasic(rv.Kind()) {
 		if rv.Kind() == reflect.String && rv.Len() > limit-len(dst) {
 			return dst, refusedLong
@@ -294,18 +294,16 @@ func appendContent(dst []byte, rv reflect.Value, limit, depth int) ([]byte, refu
 		return dst, refusedLong
 	}
 	dst = binary.AppendUvarint(dst, uint64(n))
-	elem := rv.Type().Elem()
-	plain := isBasic(elem.Kind()) && !elem.Implements(valuerType)
-	if plain && elem.Kind() == reflect.Uint8 && rv.Kind() == reflect.Slice {
+	if info.plain && rv.Kind() == reflect.Slice && rv.Type().Elem().Kind() == reflect.Uint8 {
 		return append(dst, rv.Bytes()...), ""
 	}
 	var no refusal
 	for i := range n {
 		e := rv.Index(i)
 		switch {
-		case len(dst) > limit || plain && e.Kind() == reflect.String && e.Len() > limit-len(dst):
+		case len(dst) > limit || info.plain && e.Kind() == reflect.String && e.Len() > limit-len(dst):
 			return dst, refusedLong
-		case plain:
+		case info.plain:
 			dst = appendBasic(dst, e)
 		default:
 			if dst, no = appendValue(dst, e.Interface(), limit, depth-1); no != "" {
@@ -383,24 +381,35 @@ func tryValuer(vr driver.Valuer) (v driver.Value, ok bool) {
 
 var valuerType = reflect.TypeFor[driver.Valuer]()
 
-// typeDigests remembers typeDigest by reflect.Type: a type's description is
-// long, and a program has few types that are arguments.
-var typeDigests sync.Map // of reflect.Type to *[32]byte
+// A typeInfo is what appendTyped wants to know of a type.
+type typeInfo struct {
+	digest [sha256.Size]byte
+	// plain: a slice or array whose elements are of a basic kind and have no
+	// Value method, so that they can be read without boxing each.
+	plain bool
+}
 
-// typeDigest returns the digest of a type's full description.
+// typeInfos remembers infoOf by reflect.Type: a type's description is long, and a
+// program has few types that are arguments.
+var typeInfos sync.Map // of reflect.Type to *typeInfo
+
+// infoOf returns what is known of a type, above all the digest of its full description.
 //
 // The name alone is not enough. Two types declared in two functions may both be
 // called pkg.T, and reflect has nothing else to tell them apart by; so the
 // description goes on with what the type is made of. Two such types with equal
 // descriptions cannot be told apart by a driver either, for a type declared in a
 // function has no methods but those of the types it embeds.
-func typeDigest(t reflect.Type) *[sha256.Size]byte {
-	if d, ok := typeDigests.Load(t); ok {
-		return d.(*[sha256.Size]byte)
+func infoOf(t reflect.Type) *typeInfo {
+	if i, ok := typeInfos.Load(t); ok {
+		return i.(*typeInfo)
 	}
-	d := sha256.Sum256(appendType([]byte("sqlherd type\x00"), t, nil))
-	typeDigests.Store(t, &d)
-	return &d
+	i := &typeInfo{digest: sha256.Sum256(appendType([]byte("sqlherd type\x00"), t, nil))}
+	if k := t.Kind(); k == reflect.Slice || k == reflect.Array {
+		i.plain = isBasic(t.Elem().Kind()) && !t.Elem().Implements(valuerType)
+	}
+	typeInfos.Store(t, i)
+	return i
 }
 
 // appendType appends the description of t. open are the types whose description

@@ -25,9 +25,10 @@ type loader struct {
 	ctx  context.Context // ends with the pool, and with it what runs in it
 	stop context.CancelFunc
 
-	mu     sync.Mutex
-	db     *sql.DB // opened by the first load
-	closed bool
+	mu      sync.Mutex
+	db      *sql.DB // opened by the first load
+	closed  bool
+	running sync.WaitGroup // loads; none begins after closed
 }
 
 // Idle connections of the loader pool are closed after loaderIdle, and any after
@@ -42,12 +43,14 @@ func newLoader(base driver.Connector, limit int, timeout time.Duration) *loader 
 	return &loader{base: base, max: limit, timeout: timeout, ctx: ctx, stop: stop}
 }
 
-func (l *loader) pool() (*sql.DB, error) {
+// begin returns the pool for one load, which ends with running.Done.
+func (l *loader) begin() (*sql.DB, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return nil, errGone
 	}
+	l.running.Add(1)
 	if l.db == nil {
 		l.db = sql.OpenDB(loaderConnector{l.base})
 		l.db.SetMaxOpenConns(l.max)
@@ -58,19 +61,18 @@ func (l *loader) pool() (*sql.DB, error) {
 	return l.db, nil
 }
 
-// close ends the pool, and with it the loads that run in it.
+// close ends the pool, cancels the loads that run in it, and waits for them.
 func (l *loader) close() error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return nil
-	}
 	l.closed = true
+	db := l.db
+	l.mu.Unlock()
 	l.stop()
-	if l.db == nil {
+	l.running.Wait()
+	if db == nil {
 		return nil
 	}
-	return l.db.Close()
+	return db.Close()
 }
 
 func (l *loader) stats() sql.DBStats {
@@ -102,6 +104,11 @@ type loadQuery struct {
 
 // load runs q in the loader pool and reads its whole result, up to the caps.
 func (l *loader) load(ctx context.Context, q *loadQuery) (loadResult, error) {
+	db, err := l.begin()
+	if err != nil {
+		return loadResult{}, err
+	}
+	defer l.running.Done()
 	began := time.Now()
 	// The load's context outlives ctx when its rows turn out to be a stream.
 	lctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -109,7 +116,7 @@ func (l *loader) load(ctx context.Context, q *loadQuery) (loadResult, error) {
 	ungone := context.AfterFunc(l.ctx, func() { cancel(errGone) })
 	timer := time.AfterFunc(l.timeout, func() { cancel(ErrLoadTimeout) })
 
-	res, err := l.run(lctx, cancel, q)
+	res, err := l.run(lctx, cancel, db, q)
 	timer.Stop()
 	unfollow()
 	if res.live == nil {
@@ -128,12 +135,8 @@ func (l *loader) load(ctx context.Context, q *loadQuery) (loadResult, error) {
 
 // run gets a connection of the pool and runs q on it. A connection that turns out to
 // be dead is replaced, as database/sql does; all idle ones may be.
-func (l *loader) run(ctx context.Context, cancel context.CancelCauseFunc, q *loadQuery) (loadResult, error) {
+func (l *loader) run(ctx context.Context, cancel context.CancelCauseFunc, db *sql.DB, q *loadQuery) (loadResult, error) {
 	for attempt := 0; ; attempt++ {
-		db, err := l.pool()
-		if err != nil {
-			return loadResult{}, err
-		}
 		sc, err := db.Conn(ctx)
 		if err != nil {
 			return loadResult{}, err
@@ -150,7 +153,8 @@ func (l *loader) run(ctx context.Context, cancel context.CancelCauseFunc, q *loa
 			return res, nil
 		}
 		_ = sc.Close() // the rows are complete, or err tells why not
-		if errors.Is(err, driver.ErrBadConn) && attempt <= l.max {
+		var begun *rowsError
+		if errors.Is(err, driver.ErrBadConn) && !errors.As(err, &begun) && attempt <= l.max {
 			continue
 		}
 		if err != nil {
@@ -167,6 +171,7 @@ func readAll(ctx context.Context, real driver.Conn, q *loadQuery) (res loadResul
 	if err != nil {
 		return loadResult{}, err
 	}
+	names := rows.Columns()
 	handed := false
 	defer func() {
 		if handed {
@@ -178,7 +183,7 @@ func readAll(ctx context.Context, real driver.Conn, q *loadQuery) (res loadResul
 			cerr = serr
 		}
 		if err == nil && cerr != nil {
-			res, err = loadResult{}, cerr
+			res, err = loadResult{}, &rowsError{names: names, err: cerr}
 		}
 	}()
 
@@ -201,7 +206,7 @@ func readAll(ctx context.Context, real driver.Conn, q *loadQuery) (res loadResul
 			break
 		}
 		if err != nil {
-			return loadResult{}, err
+			return loadResult{}, &rowsError{names: names, err: err}
 		}
 		if err := b.Append(row); err != nil {
 			return hand(ReasonType, row, false)
@@ -219,6 +224,16 @@ func readAll(ctx context.Context, real driver.Conn, q *loadQuery) (res loadResul
 	}
 	return loadResult{rows: b.Result()}, nil
 }
+
+// A rowsError is the end of rows that began well. The caller's query succeeds, as it would have, and its
+// rows fail.
+type rowsError struct {
+	names []string
+	err   error
+}
+
+func (e *rowsError) Error() string { return e.err.Error() }
+func (e *rowsError) Unwrap() error { return e.err }
 
 // openRows runs q the way the application would have: as a prepared statement if it was one, and as
 // one if the driver asks for that.

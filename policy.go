@@ -124,7 +124,7 @@ type Policy struct {
 	Tags []string
 
 	// Tables are tables that the result depends on beside those of its text, such
-	// as the tables under a view. "none" among them stands for "not those of the
+	// as the tables under a view. Schemas, quotes and case do not count: public.a is a. "none" among them stands for "not those of the
 	// text": []string{"none"} leaves only the tags, for row-level tags on a busy
 	// table. Defaults to the tables of the text.
 	Tables []string
@@ -286,7 +286,8 @@ func (p Policy) validate(where string) []error {
 // these drops the ones of the text.
 //
 // The named ones add, and do not replace, so that a list which forgets one of
-// the text's tables costs a needless miss and not a stale row.
+// the text's tables costs a needless miss and not a stale row. What comes out are
+// names as tableName makes them, as the lexer's are.
 func tablesFor(text, named []string) []string {
 	if len(named) == 0 {
 		return text
@@ -296,16 +297,54 @@ func tablesFor(text, named []string) []string {
 		if t == none {
 			text = nil
 		} else {
-			all = append(all, t)
+			all = append(all, tableName(t))
 		}
 	}
 	return append(all, text...)
 }
 
-// checkTable reports what is wrong with the name of a table. Quoting is the
-// lexer's business: a name is taken as it would be found in a text.
+// tableName turns the name of a table as a user writes it, with or without schema and
+// quotes, into the lexer's form: the last component alone, bare, in lower case.
+// Both sides of every comparison must have that form: a dependency on
+// "public.Products" that a write to products does not meet is a stale row.
+func tableName(s string) string {
+	start := 0
+	closing := byte(0)
+	for i := range len(s) {
+		switch c := s[i]; {
+		case closing != 0: // a doubled quote closes and opens again
+			if c == closing {
+				closing = 0
+			}
+		case c == '"' || c == '`':
+			closing = c
+		case c == '[':
+			closing = ']'
+		case c == '.':
+			start = i + 1
+		}
+	}
+	s = s[start:]
+	if n := len(s); n >= 2 {
+		switch q := s[0]; {
+		case q == '[' && s[n-1] == ']':
+			s = s[1 : n-1]
+		case (q == '"' || q == '`') && s[n-1] == q:
+			s = strings.ReplaceAll(s[1:n-1], string([]byte{q, q}), string(rune(q)))
+		}
+	}
+	return strings.ToLower(s)
+}
+
+// checkTable reports what is wrong with the name of a table.
 func checkTable(name string) error {
-	return checkWord(name, TableBytesMax)
+	if err := checkWord(name, TableBytesMax); err != nil {
+		return err
+	}
+	if tableName(name) == "" {
+		return errors.New("must end with the name of a table")
+	}
+	return nil
 }
 
 // checkWord reports what keeps s from being a label, a scope or a part of a key name.

@@ -140,9 +140,30 @@ func TestNamedTablesAddToTheTextsUnlessNoneIsAmongThem(t *testing.T) {
 		{[]string{none}, nil},
 		{[]string{"c", none}, []string{"c"}},
 		{[]string{none, "c", "d"}, []string{"c", "d"}},
+		{[]string{none, `public."C"`, `"none"`}, []string{"c", "none"}},
 	} {
 		if got := tablesFor(text, tt.named); !slices.Equal(got, tt.want) {
 			t.Errorf("tablesFor(%v) = %v; want %v", tt.named, got, tt.want)
+		}
+	}
+}
+
+func TestATableHasOneName(t *testing.T) {
+	for want, names := range map[string][]string{
+		"a":     {"a", "A", "public.a", `"a"`, `public."A"`, `"x.y".a`, "`s`.`a`", "[db].[dbo].[a]"},
+		"a.b":   {`"a.b"`, `s."a.b"`, "[a.b]", "`a.b`"},
+		`a"b`:   {`"a""b"`, `s."a""b"`},
+		`"`:     {`"`},
+		"größe": {"Größe", `"GRÖßE"`},
+		"":      {"", "a.", `""`},
+	} {
+		for _, n := range names {
+			if got := tableName(n); got != want {
+				t.Errorf("tableName(%s) = %s; want %s", n, got, want)
+			}
+			if err := checkTable(n); (err == nil) != (want != "") {
+				t.Errorf("checkTable(%s) = %v", n, err)
+			}
 		}
 	}
 }

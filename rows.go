@@ -82,6 +82,16 @@ func (r *cachedRows) ColumnTypePrecisionScale(i int) (precision, scale int64, ok
 	return c.Precision, c.Scale, c.HasPrecisionScale
 }
 
+// failedRows are rows that fail.
+type failedRows struct {
+	names []string
+	err   error
+}
+
+func (r *failedRows) Columns() []string         { return r.names }
+func (r *failedRows) Close() error              { return nil }
+func (r *failedRows) Next([]driver.Value) error { return r.err }
+
 // A stream gives the rows of a load whose result could not be kept: first those already
 // read, then the live ones. Exactly one caller gets it.
 type stream struct {

@@ -58,7 +58,7 @@ type Rule struct {
 
 	// Tables are all the tables that the query may read: it must read one of them, and
 	// none that is not listed, so that a rule for countries does not catch a join of countries with
-	// orders. Case does not count. Defaults to any.
+	// orders. Schemas, quotes and case do not count. Defaults to any.
 	Tables []string
 
 	// Name is the name that sqlc gave the query ("-- name: GetProduct :one"), with
@@ -128,7 +128,7 @@ func compileRules(rules []Rule, normalize func(string) string) (*ruleSet, error)
 		if len(r.Tables) > 0 {
 			c.tables = make(map[string]bool, len(r.Tables))
 			for _, t := range r.Tables {
-				c.tables[strings.ToLower(t)] = true
+				c.tables[tableName(t)] = true
 			}
 		}
 		set.rules[i] = c
@@ -137,8 +137,8 @@ func compileRules(rules []Rule, normalize func(string) string) (*ruleSet, error)
 }
 
 // match returns the first rule for a statement, or nil. text is its normalized
-// text, name its name by sqlc or "", tables are those that it reads. It is called once per
-// text, when the plan is made.
+// text, name its name by sqlc or "", tables are those that it reads, in the form of
+// tableName. It is called once per text, when the plan is made.
 func (s *ruleSet) match(text, name string, tables []string) *Rule {
 	if s == nil {
 		return nil
@@ -166,7 +166,7 @@ func (c *compiledRule) matches(text, name string, tables []string) bool {
 			return false
 		}
 		for _, t := range tables {
-			if !c.tables[strings.ToLower(t)] {
+			if !c.tables[t] {
 				return false
 			}
 		}

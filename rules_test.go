@@ -21,7 +21,7 @@ func TestTheFirstRuleThatMatchesHolds(t *testing.T) {
 		0: {Query: "SELECT  1\n FROM a"},
 		1: {Name: "Get*"},
 		2: {Name: "ListA", Tables: []string{"a"}},
-		3: {Tables: []string{"Countries", "currencies"}},
+		3: {Tables: []string{"geo.Countries", "currencies"}},
 		4: {Pattern: `(?i)^select .* from audit`},
 		5: {Name: "*", Pattern: "b"},
 	}, fold)
@@ -42,7 +42,7 @@ func TestTheFirstRuleThatMatchesHolds(t *testing.T) {
 		{"a name as a whole", "SELECT 2", "MustGetUser", nil, -1},
 		{"everything in a rule must match", "SELECT 2", "ListA", []string{"a"}, 2},
 		{"the name alone is not enough", "SELECT 2", "ListA", []string{"c"}, -1},
-		{"one of the tables, in another case", "SELECT 2", "", []string{"COUNTRIES"}, 3},
+		{"one of the tables", "SELECT 2", "", []string{"countries"}, 3},
 		{"all of the tables", "SELECT 2", "", []string{"currencies", "countries"}, 3},
 		{"a join with another table", "SELECT 2", "", []string{"countries", "orders"}, -1},
 		{"no table at all", "SELECT 2", "", nil, -1},

@@ -688,10 +688,10 @@ func (g *engine) subscribed(up bool) { g.listening.Store(up) }
 // watchers are those who wait for a message about a key.
 type watchers struct {
 	mu sync.Mutex
-	m  map[keyID]map[*watch]struct{}
+	m  map[keyID]map[*watching]struct{}
 }
 
-type watch struct {
+type watching struct {
 	ws   *watchers
 	id   keyID
 	told chan struct{} // capacity 1
@@ -701,27 +701,27 @@ type watch struct {
 	timer *time.Timer
 }
 
-func (ws *watchers) add(id keyID) *watch {
-	w := &watch{ws: ws, id: id, told: make(chan struct{}, 1)}
+func (ws *watchers) add(id keyID) *watching {
+	w := &watching{ws: ws, id: id, told: make(chan struct{}, 1)}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if ws.m == nil {
-		ws.m = make(map[keyID]map[*watch]struct{})
+		ws.m = make(map[keyID]map[*watching]struct{})
 	}
 	if ws.m[id] == nil {
-		ws.m[id] = make(map[*watch]struct{})
+		ws.m[id] = make(map[*watching]struct{})
 	}
 	ws.m[id][w] = struct{}{}
 	return w
 }
 
-func (w *watch) end() {
+func (w *watching) end() {
 	w.ws.mu.Lock()
 	defer w.ws.mu.Unlock()
 	w.endLocked()
 }
 
-func (w *watch) endLocked() {
+func (w *watching) endLocked() {
 	if w.timer != nil {
 		w.timer.Stop()
 	}
@@ -733,7 +733,7 @@ func (w *watch) endLocked() {
 
 // then calls f at the next message, which may have come already, unless d passes first. It ends the watch
 // itself. f must not block.
-func (w *watch) then(d time.Duration, f func()) {
+func (w *watching) then(d time.Duration, f func()) {
 	w.ws.mu.Lock()
 	defer w.ws.mu.Unlock()
 	select {

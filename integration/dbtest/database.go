@@ -41,6 +41,7 @@ type Database struct {
 
 	database string // name at the server; empty for SQLite
 	admin    *sql.DB
+	after    *[]string // statements for when the database is dropped
 }
 
 // PQ returns an empty PostgreSQL database, through lib/pq.
@@ -64,7 +65,7 @@ func postgres(t testing.TB, name string, d driver.Driver) Database {
 	}
 	db := Database{Engine: EnginePostgres, Name: name, Driver: d, database: uniqueName(t)}
 	db.admin = openAdmin(t, &pq.Driver{}, dsn)
-	db.create(t, "CREATE DATABASE "+db.database, "DROP DATABASE IF EXISTS "+db.database+" WITH (FORCE)")
+	db.create(t, " WITH (FORCE)")
 	u.Path = "/" + db.database
 	db.DSN = u.String()
 	return db
@@ -81,7 +82,7 @@ func MariaDB(t testing.TB) Database {
 	}
 	db := Database{Engine: EngineMariaDB, Name: "mariadb", Driver: &mysql.MySQLDriver{}, database: uniqueName(t)}
 	db.admin = openAdmin(t, db.Driver, dsn)
-	db.create(t, "CREATE DATABASE "+db.database, "DROP DATABASE IF EXISTS "+db.database)
+	db.create(t, "")
 	cfg.DBName = db.database
 	db.DSN = cfg.FormatDSN()
 	return db
@@ -132,22 +133,32 @@ func openAdmin(t testing.TB, d driver.Driver, dsn string) *sql.DB {
 	return db
 }
 
-// create runs one statement now and the other when the test has ended, and
-// everything that it opened is closed.
-func (d Database) create(t testing.TB, create, drop string) {
+// create makes the database, and drops it when the test has ended.
+func (d *Database) create(t testing.TB, dropOption string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
-	defer cancel()
-	if _, err := d.admin.ExecContext(ctx, create); err != nil {
-		t.Fatalf("%s: %v", create, err)
+	d.after = new([]string)
+	after := d.after
+	if err := execAll(d.admin, "CREATE DATABASE "+d.database); err != nil {
+		t.Fatal(err)
 	}
+	drop := "DROP DATABASE " + d.database + dropOption
+	admin := d.admin
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
-		defer cancel()
-		if _, err := d.admin.ExecContext(ctx, drop); err != nil {
-			t.Errorf("%s: %v", drop, err)
+		if err := execAll(admin, append([]string{drop}, *after...)...); err != nil {
+			t.Error(err)
 		}
 	})
+}
+
+func execAll(db *sql.DB, statements ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
+	defer cancel()
+	for _, s := range statements {
+		if _, err := db.ExecContext(ctx, s); err != nil {
+			return fmt.Errorf("%s: %w", s, err)
+		}
+	}
+	return nil
 }
 
 // Connector returns a bare connector of the driver.
@@ -187,11 +198,7 @@ func (d Database) Open(t testing.TB) *sql.DB {
 func OpenDB(t testing.TB, c driver.Connector) *sql.DB {
 	t.Helper()
 	db := sql.OpenDB(c)
-	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Errorf("closing the pool: %v", err)
-		}
-	})
+	t.Cleanup(func() { db.Close() })
 	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 	defer cancel()
 	if err := db.PingContext(ctx); err != nil {
@@ -205,12 +212,8 @@ func (d Database) Exec(t testing.TB, statements ...string) {
 	t.Helper()
 	db := sql.OpenDB(d.Connector(t))
 	defer db.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
-	defer cancel()
-	for _, s := range statements {
-		if _, err := db.ExecContext(ctx, s); err != nil {
-			t.Fatalf("%s: %s: %v", d.Name, s, err)
-		}
+	if err := execAll(db, statements...); err != nil {
+		t.Fatalf("%s: %v", d.Name, err)
 	}
 }
 
@@ -232,9 +235,14 @@ func (d Database) WithUser(t testing.TB, password string) Database {
 	t.Helper()
 	user := uniqueName(t)
 	user = "u" + user[len(user)-12:]
+	// A login cannot be dropped before what it owns.
+	drop := func(statement string) { *d.after = append(*d.after, statement) }
 	switch d.Engine {
 	case EnginePostgres:
-		d.create(t, fmt.Sprintf("CREATE ROLE %s LOGIN SUPERUSER PASSWORD '%s'", user, password), "DROP ROLE "+user)
+		if err := execAll(d.admin, fmt.Sprintf("CREATE ROLE %s LOGIN SUPERUSER PASSWORD '%s'", user, password)); err != nil {
+			t.Fatal(err)
+		}
+		drop("DROP ROLE " + user)
 		u, err := url.Parse(d.DSN)
 		if err != nil {
 			t.Fatal(err)
@@ -242,8 +250,11 @@ func (d Database) WithUser(t testing.TB, password string) Database {
 		u.User = url.UserPassword(user, password)
 		d.DSN = u.String()
 	case EngineMariaDB:
-		d.create(t, fmt.Sprintf("CREATE USER '%s'@'%%' IDENTIFIED BY '%s'", user, password), fmt.Sprintf("DROP USER '%s'@'%%'", user))
-		d.create(t, fmt.Sprintf("GRANT ALL ON %s.* TO '%s'@'%%'", d.database, user), "DO 0")
+		if err := execAll(d.admin, fmt.Sprintf("CREATE USER '%s'@'%%' IDENTIFIED BY '%s'", user, password),
+			fmt.Sprintf("GRANT ALL ON %s.* TO '%s'@'%%'", d.database, user)); err != nil {
+			t.Fatal(err)
+		}
+		drop(fmt.Sprintf("DROP USER '%s'@'%%'", user))
 		cfg, err := mysql.ParseDSN(d.DSN)
 		if err != nil {
 			t.Fatal(err)
@@ -276,7 +287,7 @@ func (d Database) Through(t testing.TB) (Database, *Proxy) {
 			t.Fatal(err)
 		}
 		p := NewProxy(t, cfg.Addr)
-		// Not FormatDSN, which would drop parameters that are at their default.
+		// In the text, so that every parameter stays as it was written.
 		d.DSN = strings.Replace(d.DSN, "("+cfg.Addr+")", "("+p.Addr()+")", 1)
 		return d, p
 	}

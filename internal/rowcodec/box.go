@@ -13,12 +13,16 @@ import (
 // for the garbage collector to visit as long as the result is cached. Here the
 // values lie in a few slices, and the interfaces are made to point into those.
 //
-// This relies on the layout of an empty interface, a type word and a pointer to the
-// value, which has been the same since Go 1.4; TestABoxIsWhatGoMakes
-// would notice a change. It breaks no rule of package unsafe on pointers: data
-// points into a slice that it keeps alive, and is never turned into an integer. Nobody writes to a
-// slice's element once an interface points to it, as nobody writes to the
-// value in an interface. Build with -tags sqlherd_purego to do without (box_purego.go).
+// This relies on the layout of an empty interface, a type word and a pointer to
+// the value, which has been the same since Go 1.4; TestABoxIsWhatGoMakes would
+// notice a change. No pointer is ever an integer: data points into a slice and
+// keeps it alive. Nobody writes to an element once an interface points to it, as
+// nobody writes to the value in an interface. The price is that one value keeps
+// the others of its slice alive. Build with -tags sqlherd_purego to do without
+// (box_purego.go).
+
+// wordSize is the heap that a word takes.
+const wordSize = 8
 
 // eface is an interface as the runtime lays it out.
 type eface struct {

@@ -11,6 +11,10 @@ import (
 
 type boxes struct{}
 
+// wordSize is the heap that a word takes: often half of it, as small objects
+// share a block, but that block lives as long as its last object.
+const wordSize = 16
+
 func (b *boxes) make(*counts) {}
 
 type word interface {

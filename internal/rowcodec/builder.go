@@ -27,7 +27,8 @@ func NewBuilder(cols []Column, t Traits) *Builder {
 // Append adds a copy of row. It returns an [UnknownTypeError] when a value is
 // none of the types that are kept exactly (nil, bool, int…int64, uint…uint64,
 // float32, float64, string, []byte, time.Time; no type derived from one), or a
-// time in a zone that cannot be encoded. After an error the Builder is as it
+// time in a zone that cannot be encoded: a name of over 255 bytes, or the 1025th
+// zone of a result. After an error the Builder is as it
 // was before: the rows up to here can still be had.
 func (b *Builder) Append(row []driver.Value) error {
 	if b.done {

@@ -4,8 +4,8 @@ import "database/sql/driver"
 
 // A Result is a query result in memory. It never changes and is safe for
 // concurrent use. Whatever its methods return is shared with other readers and
-// must not be written to; that includes the bytes of a []byte value, of which a reader that hands
-// them on must make a copy (see [Result.HasBytes]).
+// must not be written to. That includes the bytes of a []byte value: a reader
+// that hands one on hands on a copy (see [Result.HasBytes]).
 type Result struct {
 	set    *columnSet
 	rows   int

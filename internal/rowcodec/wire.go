@@ -73,7 +73,7 @@ type counts struct {
 func (c *counts) heap(n int) int64 {
 	return heapBlock(int64(unsafe.Sizeof(Result{}))) +
 		heapBlock(int64(n)*int64(unsafe.Sizeof(any(nil)))) +
-		heapBlock(int64(c.words)*8) +
+		heapBlock(int64(c.words)*wordSize) +
 		heapBlock(int64(c.strings)*int64(unsafe.Sizeof(""))) +
 		heapBlock(int64(c.bytes)*int64(unsafe.Sizeof([]byte(nil)))) +
 		heapBlock(int64(c.times)*int64(unsafe.Sizeof(time.Time{}))) +
@@ -226,7 +226,7 @@ func Append(dst []byte, r *Result) ([]byte, error) {
 			panic("bug: a result holds a value that cannot be encoded")
 		}
 	}
-	if e.counts.words != c.words || e.counts.text != c.text {
+	if e.counts != *c {
 		panic("bug: a result was written to")
 	}
 	return append(append(e.stream, r.text...), r.blob...), nil
@@ -234,8 +234,9 @@ func Append(dst []byte, r *Result) ([]byte, error) {
 
 // Decode returns the result that b encodes. It keeps no part of b. Any b is
 // safe: the error is [ErrCorrupt], or an [UnknownTypeError] for a scan type that
-// this process has not met, and what is allocated is in proportion to len(b) (at most some forty
-// times as much, for a result of nothing but empty values).
+// this process has not met, and what is allocated is in proportion to len(b): at
+// most some forty times as much, for a result of nothing but empty values.
+// [DecodeLimit] sets a limit of its own.
 func Decode(b []byte) (*Result, error) { return DecodeLimit(b, math.MaxInt64) }
 
 // DecodeLimit is [Decode] for a result whose Size is at most max; of others it
@@ -285,7 +286,7 @@ func (res *Result) fill(stream []byte, text string, blob []byte, known []*zone) 
 	n := res.rows * len(res.set.cols)
 	res.text, res.blob = text, blob
 	if len(res.set.cols) == 0 {
-		if len(stream) != res.rows {
+		if len(stream) != res.rows || res.counts != (counts{}) {
 			return ErrCorrupt
 		}
 		for _, b := range stream {
@@ -574,10 +575,11 @@ func (r *reader) count(size int) int {
 	return int(u)
 }
 
-// length reads a length in other bytes than the reader's, of at most 2³¹−1.
+// length reads a length in other bytes than the reader's. Who uses it compares
+// it with what there is.
 func (r *reader) length() int {
 	u := r.uvarint()
-	if u > math.MaxInt32 {
+	if u > math.MaxInt {
 		r.fail()
 		return 0
 	}

@@ -34,9 +34,10 @@ type lexer struct {
 	comments []Comment
 	key      keyText
 
-	gap    gap
-	inExec bool // within /*! */ that is executed
-	execAt int
+	gap     gap
+	inExec  bool // within /*! */ that is executed
+	execAt  int
+	execGap gap // before it
 
 	sawExec      bool
 	ambiguous    bool // Unknown only: the dialects disagree about what follows, and the lexer has stopped
@@ -211,7 +212,7 @@ func (l *lexer) other(p int, c byte) int {
 	case '*':
 		if l.inExec && l.at(p+1) == '/' {
 			l.inExec = false
-			l.key.piece(l.execAt, p+2, l.gap)
+			l.key.piece(l.execAt, p+2, l.execGap)
 			l.gap = 0
 			return p + 2
 		}
@@ -421,8 +422,7 @@ func (l *lexer) blockComment(p int) int {
 
 // exec enters /*!50000 … */, whose content is SQL.
 func (l *lexer) exec(p int) int {
-	l.inExec, l.execAt = true, p
-	// A server that skips it ends it at the first "*/", in a string too.
+	l.inExec, l.execAt, l.execGap = true, p, l.gap
 	p += 3
 	if l.text[p-1] != '!' {
 		p++

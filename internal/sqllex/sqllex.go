@@ -202,15 +202,21 @@ func (a *analyzer) analyze(text string, d Dialect) Statement {
 		first := a.read(text, reading{lex: PostgreSQL})
 		agreed := true
 		merged := first
+		var comments []Comment
 		for _, r := range [...]reading{{lex: MySQL}, {lex: MySQL, skipExec: true}, {lex: SQLite}} {
 			if r.skipExec && !a.sawExec {
-				continue
+				continue // a.sawExec is of the reading before
 			}
 			next := a.read(text, r)
 			agreed = agreed && same(first, next)
 			merged = either(merged, next)
+			comments = append(comments, next.Comments...)
 		}
 		if !agreed {
+			// A comment to any of them counts, lest an @invalidate be lost. An @cache does no harm under GuardText.
+			comments = append(comments, first.Comments...)
+			slices.SortFunc(comments, func(a, b Comment) int { return a.Pos - b.Pos })
+			merged.Comments = slices.CompactFunc(comments, func(a, b Comment) bool { return a.Pos == b.Pos })
 			merged.Guard, merged.Word, merged.Key = GuardText, "", text
 		}
 		return merged

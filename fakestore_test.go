@@ -1,0 +1,455 @@
+package sqlherd
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A fakeFleet is the shared store of a fleet without a network: what Redis is to redisStore. Time is
+// time.Now and timers alone, so that in a testing/synctest bubble it is virtual. Faults
+// are made with its methods; by default there are none.
+//
+//	fleet := newFakeFleet()
+//	a, b := fleet.store(), fleet.store() // two processes
+//
+// Messages are delivered before the call that sends them returns, unless delayed.
+// All methods are safe for concurrent use.
+type fakeFleet struct {
+	mu      sync.Mutex
+	entries map[string]*fakeEntry
+	leases  map[string]fakeLease
+	stamps  map[string]fakeStamp
+	stores  []*fakeStore
+	calls   map[string]int
+
+	err     map[string]error // by operation; "" is every one
+	blocked chan struct{}    // open while calls are not answered
+	drop    bool
+	delay   time.Duration
+	hook    func(op, key string)
+}
+
+// fakeTimeout is what Config.RedisTimeout is to a redisStore.
+const fakeTimeout = 50 * time.Millisecond
+
+type fakeEntry struct {
+	e       sharedEntry
+	fence   uint64
+	stamps  []stamp
+	stored  time.Time
+	expires time.Time
+}
+
+type fakeLease struct {
+	token   string
+	expires time.Time
+}
+
+type fakeStamp struct {
+	stamp   stamp
+	expires time.Time
+}
+
+func newFakeFleet() *fakeFleet {
+	return &fakeFleet{
+		entries: make(map[string]*fakeEntry),
+		leases:  make(map[string]fakeLease),
+		stamps:  make(map[string]fakeStamp),
+		calls:   make(map[string]int),
+		err:     make(map[string]error),
+	}
+}
+
+// store returns another process's view of the fleet's store.
+func (f *fakeFleet) store() *fakeStore {
+	s := &fakeStore{fleet: f}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stores = append(f.stores, s)
+	return s
+}
+
+// setErr makes the operation fail ("get", "obtain", "renew", "put", "release", "invalidate"; "" is
+// all of them), without doing anything. A nil err ends it.
+func (f *fakeFleet) setErr(op string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err[op] = err
+}
+
+// block makes every call wait for unblock, or for its time limit, after which it fails without having
+// done anything.
+func (f *fakeFleet) block() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.blocked == nil {
+		f.blocked = make(chan struct{})
+	}
+}
+
+func (f *fakeFleet) unblock() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.blocked != nil {
+		close(f.blocked)
+		f.blocked = nil
+	}
+}
+
+// dropMessages loses messages, silently.
+func (f *fakeFleet) dropMessages(on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.drop = on
+}
+
+// delayMessages delivers messages after d, from goroutines of their own, in any order.
+func (f *fakeFleet) delayMessages(d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.delay = d
+}
+
+// onCall calls hook at the beginning of every call, before it has any effect, without a lock held. key is empty for
+// invalidate. A nil hook ends it.
+func (f *fakeFleet) onCall(hook func(op, key string)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hook = hook
+}
+
+// evict forgets an entry, evictStamp a stamp, as a full Redis may at any time; killLease a lease, as if
+// it had expired.
+func (f *fakeFleet) evict(key string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.entries, key)
+}
+
+func (f *fakeFleet) evictStamp(tag string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.stamps, tag)
+}
+
+func (f *fakeFleet) killLease(key string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.leases, key)
+}
+
+// flush forgets everything.
+func (f *fakeFleet) flush() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.entries)
+	clear(f.leases)
+	clear(f.stamps)
+}
+
+// count returns how often the operation was called, by any process, also in vain.
+func (f *fakeFleet) count(op string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls[op]
+}
+
+// leased says whether somebody holds the lease of key.
+func (f *fakeFleet) leased(key string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l, ok := f.leases[key]
+	return ok && time.Now().Before(l.expires)
+}
+
+// has says whether an entry of key is there, valid or not.
+func (f *fakeFleet) has(key string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e, ok := f.entries[key]
+	return ok && time.Now().Before(e.expires)
+}
+
+// A fakeStore is one process's view of a fakeFleet.
+type fakeStore struct {
+	fleet *fakeFleet
+
+	mu     sync.Mutex
+	events storeEvents
+	down   bool
+	closed bool
+	stats  StoreStats
+}
+
+var _ sharedStore = (*fakeStore)(nil)
+
+// subscription says that messages reach this process, or that they do not; they do at first.
+func (s *fakeStore) subscription(up bool) {
+	s.mu.Lock()
+	changed := s.down == up
+	s.down = !up
+	events := s.events
+	s.mu.Unlock()
+	if changed && events != nil {
+		events.subscribed(up)
+	}
+}
+
+// enter begins a call: faults first. It returns with fleet.mu held when there is no error.
+func (s *fakeStore) enter(ctx context.Context, op, key string) error {
+	f := s.fleet
+	f.mu.Lock()
+	f.calls[op]++
+	hook, blocked := f.hook, f.blocked
+	f.mu.Unlock()
+	if hook != nil {
+		hook(op, key)
+	}
+	if blocked != nil {
+		limit := time.NewTimer(fakeTimeout)
+		defer limit.Stop()
+		select {
+		case <-blocked:
+		case <-limit.C:
+			return errStoreTimeout
+		case <-ctx.Done():
+			return callerLeft{ctx.Err()}
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return callerLeft{err}
+	}
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	f.mu.Lock()
+	var err error
+	switch {
+	case closed:
+		err = errStoreClosed
+	case f.err[op] != nil:
+		err = f.err[op]
+	case f.err[""] != nil:
+		err = f.err[""]
+	}
+	if err != nil {
+		f.mu.Unlock()
+	}
+	return err
+}
+
+// tell brings a message to the other processes. fleet.mu is not held.
+func (s *fakeStore) tell(message func(storeEvents)) {
+	f := s.fleet
+	f.mu.Lock()
+	stores, drop, delay := slices.Clone(f.stores), f.drop, f.delay
+	f.mu.Unlock()
+	s.count(func(st *StoreStats) { st.MessagesOut++ })
+	if drop {
+		return
+	}
+	for _, other := range stores {
+		if other == s {
+			continue
+		}
+		deliver := func() {
+			other.mu.Lock()
+			events, down := other.events, other.down || other.closed
+			other.mu.Unlock()
+			if events != nil && !down {
+				other.count(func(st *StoreStats) { st.MessagesIn++ })
+				message(events)
+			}
+		}
+		if delay > 0 {
+			time.AfterFunc(delay, deliver)
+		} else {
+			deliver()
+		}
+	}
+}
+
+func (s *fakeStore) count(f func(*StoreStats)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(&s.stats)
+}
+
+// stampLocked returns the stamp of a tag, zero when it is missing.
+func (f *fakeFleet) stampLocked(tag string) stamp {
+	st, ok := f.stamps[tag]
+	if !ok || !time.Now().Before(st.expires) {
+		return stamp{}
+	}
+	return st.stamp
+}
+
+func (s *fakeStore) get(ctx context.Context, key string, tags []string) (*sharedEntry, error) {
+	s.count(func(st *StoreStats) { st.Gets++ })
+	if err := s.enter(ctx, "get", key); err != nil {
+		return nil, err
+	}
+	f, now := s.fleet, time.Now()
+	defer f.mu.Unlock()
+	e, ok := f.entries[key]
+	miss := !ok || !now.Before(e.expires)
+	valid := !miss && len(tags) == len(e.stamps)
+	for i := 0; valid && i < len(tags); i++ {
+		current := f.stampLocked(tags[i])
+		valid = current != (stamp{}) && current == e.stamps[i]
+	}
+	if !valid {
+		s.count(func(st *StoreStats) {
+			st.GetMisses++
+			if !miss {
+				st.StampMismatches++
+			}
+		})
+		return nil, nil
+	}
+	found := e.e
+	found.age = now.Sub(e.stored)
+	found.size = int(found.result.Size())
+	return &found, nil
+}
+
+func (s *fakeStore) obtain(ctx context.Context, key string, tags []string, ttl, life time.Duration) (lease, error) {
+	if err := s.enter(ctx, "obtain", key); err != nil {
+		return lease{}, err
+	}
+	f, now := s.fleet, time.Now()
+	defer f.mu.Unlock()
+	l := lease{key: key, tags: tags, token: rand.Text(), stamps: make([]stamp, len(tags))}
+	for i, t := range tags {
+		l.stamps[i] = f.stampLocked(t)
+		st := f.stamps[t]
+		if l.stamps[i] == (stamp{}) {
+			rand.Read(l.stamps[i][:])
+			st = fakeStamp{stamp: l.stamps[i]}
+		}
+		if until := now.Add(life + entrySlack + stampSlack + time.Minute); st.expires.Before(until) {
+			st.expires = until
+		}
+		f.stamps[t] = st
+	}
+	if held, ok := f.leases[key]; ok && now.Before(held.expires) {
+		l.left = held.expires.Sub(now)
+		return l, nil
+	}
+	f.leases[key] = fakeLease{token: l.token, expires: now.Add(ttl)}
+	l.won, l.fence = true, uint64(now.UnixMicro())
+	if e, ok := f.entries[key]; ok && now.Before(e.expires) {
+		l.entryPresent = true
+		l.fence = max(l.fence, e.fence+1)
+	}
+	return l, nil
+}
+
+// oursLocked says whether the lease is still the caller's, and whether anybody's.
+func (f *fakeFleet) oursLocked(l lease) (ours, any bool) {
+	held, ok := f.leases[l.key]
+	any = ok && time.Now().Before(held.expires)
+	return any && held.token == l.token, any
+}
+
+func (s *fakeStore) renew(ctx context.Context, l lease, ttl time.Duration) (bool, error) {
+	if err := s.enter(ctx, "renew", l.key); err != nil {
+		return false, err
+	}
+	defer s.fleet.mu.Unlock()
+	ours, _ := s.fleet.oursLocked(l)
+	if ours {
+		s.fleet.leases[l.key] = fakeLease{token: l.token, expires: time.Now().Add(ttl)}
+	}
+	return ours, nil
+}
+
+func (s *fakeStore) put(ctx context.Context, l lease, e *sharedEntry) (putOutcome, error) {
+	if err := s.enter(ctx, "put", l.key); err != nil {
+		return putFenced, err
+	}
+	f, now := s.fleet, time.Now()
+	ours, held := f.oursLocked(l)
+	old, present := f.entries[l.key]
+	if !ours && (held || present && now.Before(old.expires) && old.fence > l.fence) {
+		f.mu.Unlock()
+		s.count(func(st *StoreStats) { st.PutsFenced++ })
+		return putFenced, nil
+	}
+	f.entries[l.key] = &fakeEntry{
+		e: *e, fence: l.fence, stamps: slices.Clone(l.stamps),
+		stored: now, expires: now.Add(e.hard + e.sie + entrySlack),
+	}
+	if ours {
+		delete(f.leases, l.key)
+	}
+	f.mu.Unlock()
+	s.count(func(st *StoreStats) { st.PutsStored++ })
+	s.tell(func(ev storeEvents) { ev.storedElsewhere(s.id(l.key)) })
+	return putStored, nil
+}
+
+func (s *fakeStore) release(ctx context.Context, l lease) error {
+	if err := s.enter(ctx, "release", l.key); err != nil {
+		return err
+	}
+	ours, _ := s.fleet.oursLocked(l)
+	if ours {
+		delete(s.fleet.leases, l.key)
+	}
+	s.fleet.mu.Unlock()
+	if ours {
+		s.tell(func(ev storeEvents) { ev.releasedElsewhere(s.id(l.key)) })
+	}
+	return nil
+}
+
+func (s *fakeStore) invalidate(ctx context.Context, tags []string) error {
+	if len(tags) == 0 {
+		return nil
+	}
+	if err := s.enter(ctx, "invalidate", ""); err != nil {
+		return err
+	}
+	for _, t := range tags {
+		delete(s.fleet.stamps, t)
+	}
+	s.fleet.mu.Unlock()
+	s.tell(func(ev storeEvents) { ev.invalidatedElsewhere(slices.Clone(tags)) })
+	return nil
+}
+
+func (s *fakeStore) id(key string) keyID { return sha256.Sum256([]byte(key)) }
+
+func (s *fakeStore) listen(e storeEvents) {
+	s.mu.Lock()
+	s.events = e
+	down := s.down
+	s.mu.Unlock()
+	if !down {
+		e.subscribed(true)
+	}
+}
+
+func (s *fakeStore) counters() StoreStats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.stats
+	st.Subscribed = s.events != nil && !s.down && !s.closed
+	return st
+}
+
+func (s *fakeStore) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	return nil
+}
+
+// errFake is an error for setErr.
+var errFake = errors.New("fake: the store is away")

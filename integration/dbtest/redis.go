@@ -1,0 +1,221 @@
+package dbtest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Redis returns a client of the shared Redis server, and a namespace that is
+// this test's alone. Keys that contain it are deleted with the test.
+func Redis(t testing.TB) (*redis.Client, string) {
+	t.Helper()
+	opt, err := redis.ParseURL(lookup(t, envRedis))
+	if err != nil {
+		t.Fatalf("%s: %v", envRedis, err)
+	}
+	client := redis.NewClient(opt)
+	ns := uniqueName(t)
+	t.Cleanup(func() {
+		if err := deleteKeys(context.Background(), client, ns); err != nil {
+			t.Error(err)
+		}
+		client.Close()
+	})
+	return client, ns
+}
+
+// RedisCluster is Redis for the shared Cluster of three masters.
+func RedisCluster(t testing.TB) (*redis.ClusterClient, string) {
+	t.Helper()
+	addrs := strings.Split(lookup(t, envRedisCluster), ",")
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+	ns := uniqueName(t)
+	t.Cleanup(func() {
+		err := client.ForEachMaster(context.Background(), func(ctx context.Context, c *redis.Client) error {
+			return deleteKeys(ctx, c, ns)
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		client.Close()
+	})
+	return client, ns
+}
+
+// deleteKeys deletes the keys of a namespace that live on one server.
+func deleteKeys(ctx context.Context, c *redis.Client, ns string) error {
+	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
+	defer cancel()
+	keys := c.Scan(ctx, 0, "*"+ns+"*", 1000).Iterator()
+	for keys.Next(ctx) {
+		if err := c.Unlink(ctx, keys.Val()).Err(); err != nil {
+			return err
+		}
+	}
+	return keys.Err()
+}
+
+// A RedisServer is a Redis process of one test's own, on a port that it keeps.
+// Its methods fail the test when they fail, so they are for the test's goroutine.
+type RedisServer struct {
+	t    testing.TB
+	port int
+	dir  string
+	args []string
+
+	cmd    *exec.Cmd
+	log    *syncBuffer
+	exited chan struct{}
+}
+
+// StartRedis starts a Redis server, empty and without persistence. args are
+// options of redis-server, such as "--maxmemory", "2mb"; they come last, so
+// they win over the defaults.
+func StartRedis(t testing.TB, args ...string) *RedisServer {
+	t.Helper()
+	lookup(t, envRedisServer)
+	s := &RedisServer{t: t, dir: t.TempDir(), args: args}
+	t.Cleanup(func() {
+		s.Kill()
+		if t.Failed() {
+			t.Logf("redis-server on port %d said:\n%s", s.port, s.log)
+		}
+	})
+	for try := 1; ; try++ {
+		s.port = freePort(t)
+		err := s.start()
+		if err == nil {
+			return s
+		}
+		if try == 3 { // the port may have been taken meanwhile
+			t.Fatal(err)
+		}
+	}
+}
+
+// Addr returns where the server listens, host:port. It never changes.
+func (s *RedisServer) Addr() string { return localAddr(s.port) }
+
+// Client returns a client with go-redis' own settings. It is closed with the test.
+func (s *RedisServer) Client() *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: s.Addr()})
+	s.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// Stop ends the server in good order; clients see a closed connection, then
+// refused ones. Without persistence among the arguments, its data is gone.
+func (s *RedisServer) Stop() {
+	s.signal(syscall.SIGTERM)
+	s.signal(syscall.SIGCONT)
+	select {
+	case <-s.exited:
+	case <-time.After(setupTimeout):
+		s.Kill()
+	}
+}
+
+// Kill ends the server with SIGKILL. Killing a dead one does nothing.
+func (s *RedisServer) Kill() {
+	if s.cmd == nil {
+		return
+	}
+	s.signal(syscall.SIGKILL)
+	<-s.exited
+}
+
+// Restart starts the server again on its port, after it was stopped or killed.
+// A running one is killed first.
+func (s *RedisServer) Restart() {
+	s.t.Helper()
+	s.Kill()
+	if err := s.start(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Pause freezes the process: the kernel still accepts connections and bytes for
+// it, and nobody answers. It returns when the process stands still.
+func (s *RedisServer) Pause() {
+	s.t.Helper()
+	if err := pause(s.cmd.Process.Pid); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Resume ends a Pause.
+func (s *RedisServer) Resume() { s.signal(syscall.SIGCONT) }
+
+func (s *RedisServer) signal(sig syscall.Signal) { _ = s.cmd.Process.Signal(sig) }
+
+func (s *RedisServer) start() error {
+	s.log = new(syncBuffer)
+	s.exited = make(chan struct{})
+	s.cmd = exec.Command(os.Getenv(envRedisServer), append([]string{
+		"--port", fmt.Sprint(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "no",
+	}, s.args...)...)
+	s.cmd.Dir = s.dir
+	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	s.cmd.SysProcAttr = dieWithParent()
+	if err := s.cmd.Start(); err != nil {
+		s.cmd = nil
+		return err
+	}
+	exited, cmd := s.exited, s.cmd
+	go func() {
+		_ = cmd.Wait() // it ends by a signal, mostly
+		close(exited)
+	}()
+
+	client := redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1, DialerRetries: 1})
+	defer client.Close()
+	deadline := time.Now().Add(setupTimeout)
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		err := client.Ping(ctx).Err()
+		cancel()
+		select {
+		case <-exited: // somebody else may have answered
+			return fmt.Errorf("%s ended at its start: %v\n%s", filepath.Base(cmd.Path), cmd.ProcessState, s.log)
+		default:
+		}
+		// An error reply, as of a replica that has no data yet, is an answer too.
+		if _, answered := err.(redis.Error); err == nil || answered {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			s.Kill()
+			return fmt.Errorf("redis-server does not answer: %w\n%s", err, s.log)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// A syncBuffer collects what a process says.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}

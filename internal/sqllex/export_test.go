@@ -1,0 +1,19 @@
+package sqllex
+
+// Steps returns how much work Analyze does for text: bytes looked at by the lexer and tokens by the scanner, each as
+// often as it is looked at.
+func Steps(text string, d Dialect) int {
+	a := new(analyzer)
+	a.analyze(text, d)
+	return a.lexer.steps + a.scanner.steps
+}
+
+// KeywordsSpelled reports whether every keyword has a spelling.
+func KeywordsSpelled() bool {
+	for _, s := range keywords[1:] {
+		if s == "" {
+			return false
+		}
+	}
+	return true
+}
