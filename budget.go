@@ -16,8 +16,8 @@ type budget struct {
 	max int
 
 	mu      sync.Mutex
-	open    int            // real connections, and dials under way
-	idlers  []*conn        // in the pool with a real connection, longest idle first
+	open    int             // real connections, and dials under way
+	idlers  []*conn         // in the pool with a real connection, longest idle first
 	waiters []*budgetWaiter // in the order they came
 }
 

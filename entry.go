@@ -85,19 +85,19 @@ const (
 type entryFault uint8
 
 const (
-	faultNone       entryFault = iota
-	faultShort                 // shorter than its header says
-	faultForeign               // not an entry at all
-	faultVersion               // written by another version of the format
-	faultChecksum              // damaged
-	faultSeal                  // not sealed by one of our keys, or sealed and we have none
-	faultDigest                // another key's entry under this name
-	faultSize                  // over a limit
-	faultRows                  // rows that cannot be decoded
-	faultStamp                 // not corrupt: loaded before an invalidation
-	faultType                  // the name holds another Redis type
-	faultNoExpiry              // the name has no expiry, or none to be seen
-	entryFaults                // the number of faults
+	faultNone     entryFault = iota
+	faultShort               // shorter than its header says
+	faultForeign             // not an entry at all
+	faultVersion             // written by another version of the format
+	faultChecksum            // damaged
+	faultSeal                // not sealed by one of our keys, or sealed and we have none
+	faultDigest              // another key's entry under this name
+	faultSize                // over a limit
+	faultRows                // rows that cannot be decoded
+	faultStamp               // not corrupt: loaded before an invalidation
+	faultType                // the name holds another Redis type
+	faultNoExpiry            // the name has no expiry, or none to be seen
+	entryFaults              // the number of faults
 )
 
 // String returns the fault's name as metrics carry it.

@@ -5,26 +5,27 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 )
 
-// A fakeFleet is the shared store of a fleet without a network: what Redis is to redisStore. Time is
+// A FakeFleet is the shared store of a fleet without a network: what Redis is to redisStore. Time is
 // time.Now and timers alone, so that in a testing/synctest bubble it is virtual. Faults
 // are made with its methods; by default there are none.
 //
-//	fleet := newFakeFleet()
-//	a, b := fleet.store(), fleet.store() // two processes
+//	fleet := NewFakeFleet()
+//	a, b := fleet.Store(), fleet.Store() // two processes
 //
 // Messages are delivered before the call that sends them returns, unless delayed.
-// All methods are safe for concurrent use.
-type fakeFleet struct {
+// All methods are safe for concurrent use. The exported ones are for the engine's tests, in package sqlherd_test.
+type FakeFleet struct {
 	mu      sync.Mutex
 	entries map[string]*fakeEntry
 	leases  map[string]fakeLease
 	stamps  map[string]fakeStamp
-	stores  []*fakeStore
+	stores  []*FakeStore
 	calls   map[string]int
 
 	err     map[string]error // by operation; "" is every one
@@ -55,8 +56,8 @@ type fakeStamp struct {
 	expires time.Time
 }
 
-func newFakeFleet() *fakeFleet {
-	return &fakeFleet{
+func NewFakeFleet() *FakeFleet {
+	return &FakeFleet{
 		entries: make(map[string]*fakeEntry),
 		leases:  make(map[string]fakeLease),
 		stamps:  make(map[string]fakeStamp),
@@ -65,26 +66,26 @@ func newFakeFleet() *fakeFleet {
 	}
 }
 
-// store returns another process's view of the fleet's store.
-func (f *fakeFleet) store() *fakeStore {
-	s := &fakeStore{fleet: f}
+// Store returns another process's view of the fleet's store.
+func (f *FakeFleet) Store() *FakeStore {
+	s := &FakeStore{fleet: f}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stores = append(f.stores, s)
 	return s
 }
 
-// setErr makes the operation fail ("get", "obtain", "renew", "put", "release", "invalidate"; "" is
+// SetErr makes the operation fail ("get", "obtain", "renew", "put", "release", "invalidate"; "" is
 // all of them), without doing anything. A nil err ends it.
-func (f *fakeFleet) setErr(op string, err error) {
+func (f *FakeFleet) SetErr(op string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.err[op] = err
 }
 
-// block makes every call wait for unblock, or for its time limit, after which it fails without having
+// Block makes every call wait for Unblock, or for its time limit, after which it fails without having
 // done anything.
-func (f *fakeFleet) block() {
+func (f *FakeFleet) Block() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.blocked == nil {
@@ -92,7 +93,7 @@ func (f *fakeFleet) block() {
 	}
 }
 
-func (f *fakeFleet) unblock() {
+func (f *FakeFleet) Unblock() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.blocked != nil {
@@ -101,50 +102,50 @@ func (f *fakeFleet) unblock() {
 	}
 }
 
-// dropMessages loses messages, silently.
-func (f *fakeFleet) dropMessages(on bool) {
+// DropMessages loses messages, silently.
+func (f *FakeFleet) DropMessages(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.drop = on
 }
 
-// delayMessages delivers messages after d, from goroutines of their own, in any order.
-func (f *fakeFleet) delayMessages(d time.Duration) {
+// DelayMessages delivers messages after d, from goroutines of their own, in any order.
+func (f *FakeFleet) DelayMessages(d time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.delay = d
 }
 
-// onCall calls hook at the beginning of every call, before it has any effect, without a lock held. key is empty for
+// OnCall calls hook at the beginning of every call, before it has any effect, without a lock held. key is empty for
 // invalidate. A nil hook ends it.
-func (f *fakeFleet) onCall(hook func(op, key string)) {
+func (f *FakeFleet) OnCall(hook func(op, key string)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hook = hook
 }
 
-// evict forgets an entry, evictStamp a stamp, as a full Redis may at any time; killLease a lease, as if
+// Evict forgets an entry, EvictStamp a stamp, as a full Redis may at any time; KillLease a lease, as if
 // it had expired.
-func (f *fakeFleet) evict(key string) {
+func (f *FakeFleet) Evict(key string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.entries, key)
 }
 
-func (f *fakeFleet) evictStamp(tag string) {
+func (f *FakeFleet) EvictStamp(tag string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.stamps, tag)
 }
 
-func (f *fakeFleet) killLease(key string) {
+func (f *FakeFleet) KillLease(key string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.leases, key)
 }
 
-// flush forgets everything.
-func (f *fakeFleet) flush() {
+// Flush forgets everything.
+func (f *FakeFleet) Flush() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	clear(f.entries)
@@ -152,32 +153,39 @@ func (f *fakeFleet) flush() {
 	clear(f.stamps)
 }
 
-// count returns how often the operation was called, by any process, also in vain.
-func (f *fakeFleet) count(op string) int {
+// Count returns how often the operation was called, by any process, also in vain.
+func (f *FakeFleet) Count(op string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.calls[op]
 }
 
-// leased says whether somebody holds the lease of key.
-func (f *fakeFleet) leased(key string) bool {
+// Leased says whether somebody holds the lease of key.
+func (f *FakeFleet) Leased(key string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l, ok := f.leases[key]
 	return ok && time.Now().Before(l.expires)
 }
 
-// has says whether an entry of key is there, valid or not.
-func (f *fakeFleet) has(key string) bool {
+// Has says whether an entry of key is there, valid or not.
+func (f *FakeFleet) Has(key string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e, ok := f.entries[key]
 	return ok && time.Now().Before(e.expires)
 }
 
-// A fakeStore is one process's view of a fakeFleet.
-type fakeStore struct {
-	fleet *fakeFleet
+// Keys returns the keys of all entries, valid or not.
+func (f *FakeFleet) Keys() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Sorted(maps.Keys(f.entries))
+}
+
+// A FakeStore is one process's view of a FakeFleet.
+type FakeStore struct {
+	fleet *FakeFleet
 
 	mu     sync.Mutex
 	events storeEvents
@@ -186,10 +194,10 @@ type fakeStore struct {
 	stats  StoreStats
 }
 
-var _ sharedStore = (*fakeStore)(nil)
+var _ sharedStore = (*FakeStore)(nil)
 
-// subscription says that messages reach this process, or that they do not; they do at first.
-func (s *fakeStore) subscription(up bool) {
+// Subscription says that messages reach this process, or that they do not; they do at first.
+func (s *FakeStore) Subscription(up bool) {
 	s.mu.Lock()
 	changed := s.down == up
 	s.down = !up
@@ -201,7 +209,7 @@ func (s *fakeStore) subscription(up bool) {
 }
 
 // enter begins a call: faults first. It returns with fleet.mu held when there is no error.
-func (s *fakeStore) enter(ctx context.Context, op, key string) error {
+func (s *FakeStore) enter(ctx context.Context, op, key string) error {
 	f := s.fleet
 	f.mu.Lock()
 	f.calls[op]++
@@ -244,7 +252,7 @@ func (s *fakeStore) enter(ctx context.Context, op, key string) error {
 }
 
 // tell brings a message to the other processes. fleet.mu is not held.
-func (s *fakeStore) tell(message func(storeEvents)) {
+func (s *FakeStore) tell(message func(storeEvents)) {
 	f := s.fleet
 	f.mu.Lock()
 	stores, drop, delay := slices.Clone(f.stores), f.drop, f.delay
@@ -274,14 +282,14 @@ func (s *fakeStore) tell(message func(storeEvents)) {
 	}
 }
 
-func (s *fakeStore) count(f func(*StoreStats)) {
+func (s *FakeStore) count(f func(*StoreStats)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f(&s.stats)
 }
 
 // stampLocked returns the stamp of a tag, zero when it is missing.
-func (f *fakeFleet) stampLocked(tag string) stamp {
+func (f *FakeFleet) stampLocked(tag string) stamp {
 	st, ok := f.stamps[tag]
 	if !ok || !time.Now().Before(st.expires) {
 		return stamp{}
@@ -289,7 +297,7 @@ func (f *fakeFleet) stampLocked(tag string) stamp {
 	return st.stamp
 }
 
-func (s *fakeStore) get(ctx context.Context, key string, tags []string) (*sharedEntry, error) {
+func (s *FakeStore) get(ctx context.Context, key string, tags []string) (*sharedEntry, error) {
 	s.count(func(st *StoreStats) { st.Gets++ })
 	if err := s.enter(ctx, "get", key); err != nil {
 		return nil, err
@@ -318,7 +326,7 @@ func (s *fakeStore) get(ctx context.Context, key string, tags []string) (*shared
 	return &found, nil
 }
 
-func (s *fakeStore) obtain(ctx context.Context, key string, tags []string, ttl, life time.Duration) (lease, error) {
+func (s *FakeStore) obtain(ctx context.Context, key string, tags []string, ttl, life time.Duration) (lease, error) {
 	if err := s.enter(ctx, "obtain", key); err != nil {
 		return lease{}, err
 	}
@@ -351,13 +359,13 @@ func (s *fakeStore) obtain(ctx context.Context, key string, tags []string, ttl, 
 }
 
 // oursLocked says whether the lease is still the caller's, and whether anybody's.
-func (f *fakeFleet) oursLocked(l lease) (ours, any bool) {
+func (f *FakeFleet) oursLocked(l lease) (ours, any bool) {
 	held, ok := f.leases[l.key]
 	any = ok && time.Now().Before(held.expires)
 	return any && held.token == l.token, any
 }
 
-func (s *fakeStore) renew(ctx context.Context, l lease, ttl time.Duration) (bool, error) {
+func (s *FakeStore) renew(ctx context.Context, l lease, ttl time.Duration) (bool, error) {
 	if err := s.enter(ctx, "renew", l.key); err != nil {
 		return false, err
 	}
@@ -369,7 +377,7 @@ func (s *fakeStore) renew(ctx context.Context, l lease, ttl time.Duration) (bool
 	return ours, nil
 }
 
-func (s *fakeStore) put(ctx context.Context, l lease, e *sharedEntry) (putOutcome, error) {
+func (s *FakeStore) put(ctx context.Context, l lease, e *sharedEntry) (putOutcome, error) {
 	if err := s.enter(ctx, "put", l.key); err != nil {
 		return putFenced, err
 	}
@@ -394,7 +402,7 @@ func (s *fakeStore) put(ctx context.Context, l lease, e *sharedEntry) (putOutcom
 	return putStored, nil
 }
 
-func (s *fakeStore) release(ctx context.Context, l lease) error {
+func (s *FakeStore) release(ctx context.Context, l lease) error {
 	if err := s.enter(ctx, "release", l.key); err != nil {
 		return err
 	}
@@ -409,7 +417,7 @@ func (s *fakeStore) release(ctx context.Context, l lease) error {
 	return nil
 }
 
-func (s *fakeStore) invalidate(ctx context.Context, tags []string) error {
+func (s *FakeStore) invalidate(ctx context.Context, tags []string) error {
 	if len(tags) == 0 {
 		return nil
 	}
@@ -424,9 +432,9 @@ func (s *fakeStore) invalidate(ctx context.Context, tags []string) error {
 	return nil
 }
 
-func (s *fakeStore) id(key string) keyID { return sha256.Sum256([]byte(key)) }
+func (s *FakeStore) id(key string) keyID { return sha256.Sum256([]byte(key)) }
 
-func (s *fakeStore) listen(e storeEvents) {
+func (s *FakeStore) listen(e storeEvents) {
 	s.mu.Lock()
 	s.events = e
 	down := s.down
@@ -436,7 +444,7 @@ func (s *fakeStore) listen(e storeEvents) {
 	}
 }
 
-func (s *fakeStore) counters() StoreStats {
+func (s *FakeStore) counters() StoreStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.stats
@@ -444,12 +452,12 @@ func (s *fakeStore) counters() StoreStats {
 	return st
 }
 
-func (s *fakeStore) close() error {
+func (s *FakeStore) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 	return nil
 }
 
-// errFake is an error for setErr.
-var errFake = errors.New("fake: the store is away")
+// ErrFake is an error for SetErr.
+var ErrFake = errors.New("fake: the store is away")

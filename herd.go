@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,7 +23,7 @@ type Herd struct {
 	engine   *engine
 	counters *counters
 	families families
-	rules    atomic.Pointer[ruleSet]
+	rules    atomic.Pointer[rulesVersion]
 	watcher  *rulesWatcher
 	retry    *retryQueue // nil without Redis
 	tables   map[string]bool
@@ -65,7 +65,7 @@ func New(cfg Config) (*Herd, error) {
 	if len(cfg.Tables) > 0 {
 		h.tables = make(map[string]bool, len(cfg.Tables))
 		for _, t := range cfg.Tables {
-			h.tables[strings.ToLower(t)] = true
+			h.tables[tableName(t)] = true
 		}
 	}
 	if err := h.setRules(nil); err != nil {
@@ -156,33 +156,34 @@ func (g *engine) close() {
 	g.unfit.close()
 }
 
+// A rulesVersion is the rules of one moment, ready for texts of every dialect.
+type rulesVersion struct{ sets [dialects]*ruleSet }
+
+func (v *rulesVersion) of(d Dialect) *ruleSet { return v.sets[d] }
+
 // setRules takes over the rules of the file; those of Config.Rules come first.
 func (h *Herd) setRules(file []Rule) error {
-	set, err := compileRules(append(append([]Rule(nil), h.cfg.Rules...), file...), h.normalizeRule)
-	if err != nil {
-		return err
+	all := slices.Concat(h.cfg.Rules, file)
+	v := &rulesVersion{}
+	for d := range dialects {
+		set, err := compileRules(all, func(text string) string { return sqllex.Analyze(text, d.lex()).Key })
+		if err != nil {
+			return err
+		}
+		v.sets[d] = set
 	}
-	h.rules.Store(set)
+	h.rules.Store(v)
 	return nil
 }
 
-// normalizeRule makes of a rule's text what the plans make of a statement's.
-func (h *Herd) normalizeRule(text string) string {
-	return sqllex.Analyze(text, h.cfg.Dialect.lex()).Key
-}
-
 // resolve fills a policy that was said somewhere, and checks it.
-func (h *Herd) resolve(said Policy, p *plan) (*Policy, error) {
+func (h *Herd) resolve(said Policy) (*Policy, error) {
 	if problems := said.validate("Policy"); len(problems) > 0 {
 		return nil, errors.Join(problems...)
 	}
 	pol := said.resolve(h.cfg.Default, h.cfg.LoadTimeout)
-	tags, err := parseTags(pol.Tags)
-	if err != nil {
+	if _, err := parseTags(pol.Tags); err != nil {
 		return nil, err
-	}
-	if p.policy == nil {
-		p.tags = tags
 	}
 	return &pol, nil
 }

@@ -154,7 +154,7 @@ func (q *queryState) decide() error {
 	q.refresh = p.refresh
 	if o := q.opts; o != nil {
 		if o.policy != nil {
-			pol, err := h.resolve(*o.policy, p)
+			pol, err := h.resolve(*o.policy)
 			if err != nil {
 				return q.malformed(err)
 			}

@@ -43,7 +43,7 @@ type plan struct {
 
 	heads   [2][]byte // of keys: simple and prepared
 	counts  *familyCounts
-	rules   *ruleSet // that it was made under
+	rules   *rulesVersion // that it was made under
 	logOnce sync.Once
 }
 
@@ -140,14 +140,14 @@ func (p *plan) makePolicy(text string) {
 		p.refresh = p.hinted.kind == hintRefresh
 		said = p.hinted.policy
 	default:
-		rule := p.rules.match(p.stmt.Key, p.name, p.stmt.Reads)
+		rule := p.rules.of(p.src.dialect).match(p.stmt.Key, p.name, p.stmt.Reads)
 		if rule == nil {
 			return
 		}
 		p.byRule = true
 		said = rule.Policy
 	}
-	pol, err := h.resolve(said, p)
+	pol, err := h.resolve(said)
 	if err != nil {
 		p.hintErr = err
 		return
@@ -167,7 +167,7 @@ func (p *plan) setPolicy(pol *Policy) {
 	tables := tablesFor(p.stmt.Reads, pol.Tables)
 	if p.guard == ReasonNone && len(h.tables) > 0 {
 		for _, t := range tables {
-			if !h.tables[strings.ToLower(t)] {
+			if !h.tables[tableName(t)] {
 				p.guard = ReasonTable
 				p.stmt.Word = t
 			}
@@ -249,7 +249,10 @@ func (q *queryState) tags(args []driver.NamedValue) ([]string, error) {
 	p := q.p
 	templates, reads := p.tags, p.reads
 	if q.pol != p.policy {
-		templates, _ = parseTags(q.pol.Tags) // resolve has checked them
+		// A context's policy beats the hint, but for its tags: to lose one would cost
+		// stale rows, to have one too many costs a miss.
+		own, _ := parseTags(q.pol.Tags) // resolve has checked them
+		templates = append(slices.Clip(own), p.tags...)
 		reads = tableTags(tablesFor(p.stmt.Reads, q.pol.Tables))
 	}
 	tags := make([]string, 0, 1+len(reads)+len(templates))
@@ -273,7 +276,7 @@ func (q *queryState) tags(args []driver.NamedValue) ([]string, error) {
 func tableTags(tables []string) []string {
 	out := make([]string, len(tables))
 	for i, t := range tables {
-		out[i] = tablePrefix + strings.ToLower(t)
+		out[i] = tablePrefix + tableName(t)
 	}
 	return out
 }

@@ -63,6 +63,7 @@ apt() {
 	fi
 }
 apt update
+# shellcheck disable=SC2086 # a word for each package
 apt install -y --no-install-recommends $missing
 rm -f "$log"
 

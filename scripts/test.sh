@@ -57,9 +57,9 @@ tidied() {
 		return 0
 	fi
 	if [[ -n $diff ]]; then
-		printf '%s\n' "not tidy (make tidy): ${PWD##*/}" "$diff"
+		printf '%s\n' "not tidy (make tidy): $(module_name)" "$(head -n 40 <<<"$diff")"
 	elif grep -qE 'dial tcp|no such host|i/o timeout|TLS handshake|module lookup disabled' "$errors"; then
-		echo "not checked, the module proxy cannot be reached: ${PWD##*/}"
+		echo "not checked, the module proxy cannot be reached: $(module_name)"
 		rm -f "$errors"
 		return 0
 	else
@@ -69,30 +69,30 @@ tidied() {
 	return 1
 }
 
-alone() { GOWORK=off quietly go build ./... && GOWORK=off quietly go vet ./...; }
+alone() { quietly env GOWORK=off go build ./... && quietly env GOWORK=off go vet ./...; }
 
 vet_elsewhere() {
 	local status=0
-	GOOS=darwin CGO_ENABLED=0 quietly go vet ./... || status=1
-	GOOS=windows CGO_ENABLED=0 quietly go vet ./... || status=1
-	GOARCH=386 CGO_ENABLED=0 quietly go vet ./... || status=1
+	quietly env CGO_ENABLED=0 GOOS=darwin go vet ./... || status=1
+	quietly env CGO_ENABLED=0 GOOS=windows go vet ./... || status=1
+	quietly env CGO_ENABLED=0 GOARCH=386 go vet ./... || status=1
 	return $status
 }
 
 # tests NAME FLAG… runs the tests of every module and keeps the counts.
 tests() {
-	local name=$1 module label status=0
+	local name=$1
 	shift
-	for module in "${modules[@]}"; do
-		label=$module
-		[[ $module == . ]] && label=root
-		(cd "$module" && "$root/.cache/bin/testreport" run -name "$label, $name" -state "$state" -- \
-			go test -json -count=1 -timeout=10m "$@" ./...) || status=1
-	done
-	return $status
+	in_modules tests_here "$name" "$@"
 }
 
-root=$PWD
+tests_here() {
+	local name=$1
+	shift
+	"$root/.cache/bin/testreport" run -name "$(module_name), $name" -state "$state" -- \
+		go test -json -count=1 -timeout=10m "$@" ./...
+}
+
 check "formatting" formatted
 check "go.mod and go.sum" in_modules tidied
 check "vet" in_modules quietly go vet ./...
