@@ -201,6 +201,14 @@ func (l *line) do(ctx context.Context, c *call, queue chan *call, limit time.Dur
 	return false, err
 }
 
+// post sends c for its effect alone, if there is room.
+func (l *line) post(c *call) {
+	select {
+	case l.quick <- c:
+	default:
+	}
+}
+
 func (c *call) finish() {
 	if c.state.CompareAndSwap(callWaited, callDone) {
 		c.done <- struct{}{}

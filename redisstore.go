@@ -106,10 +106,10 @@ type redisStore struct {
 	events  storeEvents
 	self    sender
 
-	listening atomic.Bool // messages arrive
+	listening atomic.Bool     // messages arrive
+	ctx       context.Context // ends with close
 	stop      context.CancelFunc
-	ctx       context.Context
-	wg        sync.WaitGroup // the subscriber
+	silence   chan struct{} // closed when the subscriber has ended; nil before listen
 	closing   sync.Once
 
 	n storeCounters
@@ -263,8 +263,8 @@ func (s *redisStore) obtain(ctx context.Context, key string, tags []string, ttl,
 	}
 	// A lease that is won when its caller has left would keep everybody waiting for nobody.
 	c.late = func(c *call) {
-		if r, err := c.reply(0); err == nil && len(ints(r)) > 0 && ints(r)[0] == 1 {
-			s.wg.Go(func() { _ = s.release(s.ctx, l) })
+		if r, err := c.reply(0); err == nil && len(ints(r)) == 4 && ints(r)[0] == 1 {
+			s.line.post(s.releaseCall(l))
 		}
 	}
 	done, err := s.call(ctx, "obtain", c, s.line.quick, s.opt.timeout)
@@ -359,10 +359,13 @@ func (s *redisStore) put(ctx context.Context, l lease, e *sharedEntry) (putOutco
 }
 
 func (s *redisStore) release(ctx context.Context, l lease) error {
-	id := s.names.id(l.key)
-	c := s.line.newCall().run(releaseScript, s.names.lease(id), l.token, s.channel(), s.message(messageReleased, id[:]))
-	_, err := s.one(ctx, "release", c, s.line.quick)
+	_, err := s.one(ctx, "release", s.releaseCall(l), s.line.quick)
 	return err
+}
+
+func (s *redisStore) releaseCall(l lease) *call {
+	id := s.names.id(l.key)
+	return s.line.newCall().run(releaseScript, s.names.lease(id), l.token, s.channel(), s.message(messageReleased, id[:]))
 }
 
 // invalidateMax bounds the tags of one trip: a time limit must be enough for it.
@@ -523,12 +526,22 @@ func (s *redisStore) id(key string) keyID { return s.names.id(key) }
 
 func (s *redisStore) channel() string { return s.opt.namespace + ":ch" }
 
+// close waits for the store's goroutines, within a bound: those that are inside a client that does not return end when
+// it does.
 func (s *redisStore) close() error {
 	s.closing.Do(func() {
 		s.stop()
 		s.breaker.close()
 		s.line.close()
-		s.wg.Wait()
+		if s.silence == nil {
+			return
+		}
+		t := time.NewTimer(2 * s.opt.timeout)
+		defer t.Stop()
+		select {
+		case <-s.silence:
+		case <-t.C:
+		}
 	})
 	return nil
 }
@@ -742,7 +755,11 @@ const (
 
 func (s *redisStore) listen(e storeEvents) {
 	s.events = e
-	s.wg.Go(s.subscribe)
+	s.silence = make(chan struct{})
+	go func() {
+		defer close(s.silence)
+		s.subscribe()
+	}()
 }
 
 // subscribe keeps a subscription until the store is closed.

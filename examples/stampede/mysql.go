@@ -7,6 +7,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 	"time"
@@ -89,7 +90,7 @@ func mysqlDSN(raw string) (string, error) {
 	cfg.User = u.User.Username()
 	cfg.Passwd, _ = u.User.Password()
 	cfg.Net = "tcp"
-	cfg.Addr = u.Hostname() + ":" + cmp.Or(u.Port(), "3306")
+	cfg.Addr = net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "3306"))
 	cfg.DBName = name
 	dsn := cfg.FormatDSN()
 	if u.RawQuery == "" {
@@ -150,5 +151,5 @@ func (m *mysqlDatabase) close() error {
 			failed = fmt.Errorf("%s… could not be dropped: %w", m.name, err)
 		}
 	}
-	return cmp.Or(failed, m.admin.Close())
+	return errors.Join(failed, m.admin.Close())
 }

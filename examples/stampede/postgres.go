@@ -1,11 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
 	_ "embed"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -114,7 +114,7 @@ func (p *postgresDatabase) close() error {
 	if err != nil {
 		err = fmt.Errorf("schema %s could not be dropped: %w", p.schema, err)
 	}
-	return cmp.Or(err, p.admin.Close())
+	return errors.Join(err, p.admin.Close())
 }
 
 // A connSampler looks at the server's list of connections now and then.

@@ -3,6 +3,7 @@ package dbtest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -191,7 +192,7 @@ func (s *RedisServer) start() error {
 		default:
 		}
 		// An error reply, as of a replica that has no data yet, is an answer too.
-		if _, answered := err.(redis.Error); err == nil || answered {
+		if reply := redis.Error(nil); err == nil || errors.As(err, &reply) {
 			return nil
 		}
 		if time.Now().After(deadline) {

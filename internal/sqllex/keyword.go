@@ -53,7 +53,6 @@ const (
 	kwMode
 	kwTablesample
 	kwRepeatable
-	kwColumn
 	kwRepeat
 	kwDistinct
 	kwIs
@@ -242,7 +241,6 @@ var keywords = [...]string{
 	kwMode:             "mode",
 	kwTablesample:      "tablesample",
 	kwRepeatable:       "repeatable",
-	kwColumn:           "column",
 	kwRepeat:           "repeat",
 	kwDistinct:         "distinct",
 	kwIs:               "is",

@@ -147,7 +147,7 @@ func (c *scanner) beginsBlock(i int) bool {
 	case kwNot:
 		return !c.is(i+2, kwDeferrable)
 	}
-	return next.kind != ';' && next.kind != kEnd
+	return next.kind != ';' && next.kind != kEnd && next.kind != ')'
 }
 
 // statement reads one statement. Its class is ClassUnknown until something better is proven.

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// sightings are what the callers of a mode saw.
+type sightings struct {
+	cold, warm []time.Duration // of the first round, and of those after it
+	reads      int
+	failed     int
+	why        string // the first failure
+}
+
+func (s *sightings) add(cold bool, reports []roundReport) {
+	for _, r := range reports {
+		s.reads += len(r.Took) + r.Failed
+		s.failed += r.Failed
+		s.why = cmp.Or(s.why, r.Why)
+		if cold {
+			s.cold = append(s.cold, r.Took...)
+		} else {
+			s.warm = append(s.warm, r.Took...)
+		}
+	}
+}
+
+// A result is one run of one mode. Its JSON is what -json prints.
+type result struct {
+	Mode               string            `json:"mode"`
+	Procs              int               `json:"procs"`
+	Callers            int               `json:"callers"`
+	Expiries           int               `json:"expiries"` // the cold start included
+	Reads              int               `json:"reads"`
+	DBQueries          int               `json:"db_queries"`
+	DBQueriesPerExpiry float64           `json:"db_queries_per_expiry"`
+	DBConnsPeak        int               `json:"db_conns_peak"`
+	ColdMaxMS          float64           `json:"cold_max_ms"` // the slowest read of the cold start
+	P50MS              float64           `json:"p50_ms"`      // these are of the expiries after it
+	P95MS              float64           `json:"p95_ms"`
+	P99MS              float64           `json:"p99_ms"`
+	MaxMS              float64           `json:"max_ms"`
+	Outcomes           map[string]uint64 `json:"outcomes"` // sqlherd's, besides uncached and error
+
+	failed int
+	why    string
+}
+
+func newResult(opt options, m mode, seen sightings, c count, outcomes map[string]uint64) result {
+	if seen.failed > 0 {
+		outcomes["error"] = uint64(seen.failed)
+	}
+	slices.Sort(seen.cold)
+	slices.Sort(seen.warm)
+	return result{
+		Mode:               m.name,
+		Procs:              m.procs(opt),
+		Callers:            opt.callers,
+		Expiries:           opt.expiries,
+		Reads:              seen.reads,
+		DBQueries:          c.queries,
+		DBQueriesPerExpiry: math.Round(1000*float64(c.queries)/float64(opt.expiries)) / 1000,
+		DBConnsPeak:        c.connsPeak,
+		ColdMaxMS:          quantile(seen.cold, 1),
+		P50MS:              quantile(seen.warm, 0.50),
+		P95MS:              quantile(seen.warm, 0.95),
+		P99MS:              quantile(seen.warm, 0.99),
+		MaxMS:              quantile(seen.warm, 1),
+		Outcomes:           outcomes,
+		failed:             seen.failed,
+		why:                seen.why,
+	}
+}
+
+// quantile returns the q-quantile of sorted in milliseconds: the smallest value that at least q
+// of all are not above. It is 0 when there are none.
+func quantile(sorted []time.Duration, q float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	i := int(math.Ceil(q*float64(len(sorted)))) - 1
+	ms := float64(sorted[max(i, 0)]) / float64(time.Millisecond)
+	return math.Round(ms*1000) / 1000
+}
+
+func writeJSON(w io.Writer, runs []result) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(struct {
+		Runs []result `json:"runs"`
+	}{runs})
+}
+
+// writeSetting says what is about to be measured.
+func writeSetting(w io.Writer, opt options, db database, cache *sharedCache) {
+	fmt.Fprintf(w, "\n%s callers read one key. Its query takes %v, its rows are fresh for %v.\n", thousands(opt.callers), opt.load, opt.ttl)
+	fmt.Fprintf(w, "%d times they find no fresh rows, and all of them read at once; the first time is the cold start.\n\n", opt.expiries)
+	fmt.Fprintf(w, "  database  %s\n", db)
+	if cache != nil {
+		fmt.Fprintf(w, "  Redis     %s\n", cache.about)
+	}
+	fmt.Fprintln(w)
+}
+
+// writeTable is the report for people.
+func writeTable(w io.Writer, opt options, runs []result) error {
+	table := [][]string{
+		{"", "", "database", "", "", "slowest", "latency after that", "", "", "", ""},
+		{"mode", "procs", "queries", "per expiry", "conns", "cold", "p50", "p95", "p99", "max", "outcomes"},
+	}
+	for _, r := range runs {
+		table = append(table, []string{
+			r.Mode, strconv.Itoa(r.Procs), thousands(r.DBQueries), decimal(r.DBQueriesPerExpiry), thousands(r.DBConnsPeak),
+			latency(r.ColdMaxMS), latency(r.P50MS), latency(r.P95MS), latency(r.P99MS), latency(r.MaxMS),
+			outcomeList(r.Outcomes),
+		})
+	}
+	var b strings.Builder
+	writeColumns(&b, table)
+	b.WriteByte('\n')
+	for _, r := range runs {
+		if r.failed > 0 {
+			fmt.Fprintf(&b, "%s: %s of %s reads failed: %s\n\n", r.Mode, thousands(r.failed), thousands(r.Reads), r.why)
+		}
+	}
+	b.WriteString(verdict(runs) + "\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writeColumns sets the first and the last column flush left, and those between flush right.
+func writeColumns(b *strings.Builder, table [][]string) {
+	widths := make([]int, len(table[0]))
+	for _, row := range table {
+		for i, cell := range row {
+			widths[i] = max(widths[i], len([]rune(cell)))
+		}
+	}
+	for _, row := range table {
+		var line strings.Builder
+		for i, cell := range row {
+			pad := strings.Repeat(" ", widths[i]-len([]rune(cell)))
+			switch {
+			case i == 0:
+				line.WriteString(cell + pad)
+			case i == len(row)-1:
+				line.WriteString("  " + cell)
+			default:
+				line.WriteString("  " + pad + cell)
+			}
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+}
+
+// verdict is one sentence on what the runs show.
+func verdict(runs []result) string {
+	find := func(name string) *result {
+		i := slices.IndexFunc(runs, func(r result) bool { return r.Mode == name })
+		if i < 0 {
+			return nil
+		}
+		return &runs[i]
+	}
+	bare := find("none")
+	var best *result
+	for _, name := range []string{"fleet+swr", "fleet", "singleflight+swr", "singleflight"} {
+		if best = find(name); best != nil {
+			break
+		}
+	}
+	switch {
+	case best == nil:
+		return fmt.Sprintf("Without sqlherd each expiry costs the database %s, and a caller up to %s.",
+			queries(bare.DBQueriesPerExpiry), latency(bare.MaxMS))
+	case bare == nil:
+		return fmt.Sprintf("With sqlherd (%s) each expiry costs the database %s, and 99 of 100 callers have their row within %s.",
+			best.Mode, queries(best.DBQueriesPerExpiry), latency(best.P99MS))
+	}
+	return fmt.Sprintf("Without sqlherd each expiry costs the database %s and 99 of 100 callers up to %s; with it (%s), %s and %s.",
+		queries(bare.DBQueriesPerExpiry), latency(bare.P99MS), best.Mode, queries(best.DBQueriesPerExpiry), latency(best.P99MS))
+}
+
+func queries(n float64) string {
+	if n == 1 {
+		return "1 query"
+	}
+	return decimal(n) + " queries"
+}
+
+// outcomeList has the most frequent outcome first.
+func outcomeList(outcomes map[string]uint64) string {
+	names := slices.SortedFunc(maps.Keys(outcomes), func(a, b string) int {
+		return cmp.Or(cmp.Compare(outcomes[b], outcomes[a]), cmp.Compare(a, b))
+	})
+	for i, name := range names {
+		names[i] = name + " " + thousands(int(outcomes[name]))
+	}
+	return strings.Join(names, ", ")
+}
+
+// latency has two or three digits that mean something.
+func latency(ms float64) string {
+	switch {
+	case ms >= 1000:
+		return fmt.Sprintf("%.2f s", ms/1000)
+	case ms >= 10:
+		return fmt.Sprintf("%.0f ms", ms)
+	case ms >= 1:
+		return fmt.Sprintf("%.1f ms", ms)
+	}
+	return fmt.Sprintf("%.2f ms", ms)
+}
+
+// decimal is n with at most one decimal, none when it is whole.
+func decimal(n float64) string {
+	if n == math.Trunc(n) {
+		return thousands(int(n))
+	}
+	return strconv.FormatFloat(n, 'f', 1, 64)
+}
+
+// thousands is n with commas.
+func thousands(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
