@@ -15,9 +15,9 @@ import (
 // is in it; what sqlherd adds is the difference.
 type benchDriver struct{ rows [][]driver.Value }
 
-func (d *benchDriver) Open(string) (driver.Conn, error)            { return &benchConn{d}, nil }
+func (d *benchDriver) Open(string) (driver.Conn, error)             { return &benchConn{d}, nil }
 func (d *benchDriver) Connect(context.Context) (driver.Conn, error) { return &benchConn{d}, nil }
-func (d *benchDriver) Driver() driver.Driver                       { return d }
+func (d *benchDriver) Driver() driver.Driver                        { return d }
 
 type benchConn struct{ d *benchDriver }
 

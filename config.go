@@ -124,8 +124,8 @@ type Config struct {
 
 	// Strict fences the tags of a transaction before its COMMIT, so that not even
 	// a process that dies between its commit and its invalidation leaves a stale entry. It
-	// costs every write one more round trip to Redis, and needs Redis. Defaults to
-	// false.
+	// costs every write one more round trip to Redis. It is not built yet: New refuses true.
+	// Defaults to false.
 	Strict bool
 
 	// StrictHints fails a query whose hint is malformed, with a *HintError;
@@ -281,8 +281,8 @@ func (c *Config) validate() error {
 		bad("RedisTimeout", c.RedisTimeout,
 			fmt.Sprintf("must be at most half of Config.Default.Lease (%v), or a lease may end while its renewal is on the way", c.Default.Lease))
 	}
-	if c.Strict && c.Redis == nil {
-		bad("Strict", true, "needs Config.Redis: its fences are kept there")
+	if c.Strict {
+		bad("Strict", true, "must be false: fences around COMMIT are not built yet")
 	}
 	between("ReplicaLag", c.ReplicaLag, 0, ReplicaLagMax)
 	for i, k := range c.EntryKeys {

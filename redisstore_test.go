@@ -1124,3 +1124,52 @@ func TestAClientThatDoesNotReturnIsNotWaitedForByClose(t *testing.T) {
 	c.Close() // now the client gives up, and what was inside ends
 	goleak.VerifyNone(t, ignore)
 }
+
+// BenchmarkGet compares a look-up, by 64 callers, with a bare GET of the same bytes by go-redis:
+//
+//	bare    client.Get alone
+//	store   remaining life, entry and two stamps, checked and decoded
+func BenchmarkGet(b *testing.B) {
+	url := os.Getenv("SQLHERD_TEST_REDIS")
+	if url == "" {
+		b.Skip("SQLHERD_TEST_REDIS is not set")
+	}
+	opt, err := redis.ParseURL(url)
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := newClient(b, opt)
+	tags := []string{tagEverything, tablePrefix + "products"}
+	parallel := func(b *testing.B, f func() error) {
+		b.ReportAllocs()
+		b.SetParallelism(max(64/runtime.GOMAXPROCS(0), 1))
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if err := f(); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	}
+	for _, rows := range []int{1, 100, 1000} {
+		for kind, keys := range map[string][][]byte{"store": nil, "sealed": testKeys("a")} {
+			s := newTestStore(b, redisStoreOptions{client: c, keys: keys})
+			mustPut(b, s, mustWin(b, s, "k", tags...), testEntry(b, rows))
+			if keys == nil {
+				name := s.names.entry(s.id("k"))
+				b.Run(fmt.Sprintf("bare/%drows", rows), func(b *testing.B) {
+					parallel(b, func() error { return c.Get(b.Context(), name).Err() })
+				})
+			}
+			b.Run(fmt.Sprintf("%s/%drows", kind, rows), func(b *testing.B) {
+				parallel(b, func() error {
+					e, err := s.get(b.Context(), "k", tags)
+					if err == nil && e == nil {
+						err = errors.New("miss")
+					}
+					return err
+				})
+			})
+		}
+	}
+}

@@ -52,6 +52,9 @@ func (k *keyText) add(s, e int, g gap) {
 		}
 	}
 	if k.text[k.end:s] != sep {
+		if k.buf == nil {
+			k.buf = make([]byte, 0, len(k.text))
+		}
 		k.buf = append(k.buf, k.text[k.start:k.end]...)
 		k.buf = append(k.buf, sep...)
 		k.start = s

@@ -348,16 +348,21 @@ func (l *lexer) lineComment(p, w int) (end int, ok bool) {
 		}
 	}
 	body := l.text[p+w:]
-	n := strings.IndexByte(body, '\n')
+	// PostgreSQL alone ends a comment at a carriage return.
+	ends := "\n"
+	if l.lex == PostgreSQL {
+		ends = "\r\n"
+	}
+	n := strings.IndexAny(body, ends)
 	if n < 0 {
 		n = len(body)
 	}
 	body = body[:n]
 	l.steps += n + w
 	if cr := strings.IndexByte(body, '\r'); cr >= 0 {
-		// A carriage return ends a comment in PostgreSQL alone. Before a line feed, or at the end, it is all the same.
+		// Before a line feed, or at the end, it is all the same.
 		switch {
-		case l.lex == PostgreSQL, cr == len(body)-1:
+		case cr == len(body)-1:
 			body = body[:cr]
 		case l.lex == Unknown:
 			l.ambiguous = true

@@ -253,6 +253,17 @@ func (c *scanner) hides(name string, quoted bool) bool {
 	return false
 }
 
+// mayHide reports whether a table expression in scope bears this name as some dialect or setting would see it.
+func (c *scanner) mayHide(name string) bool {
+	for i := range c.ctes {
+		c.steps++
+		if strings.EqualFold(c.ctes[i].name, name) {
+			return true
+		}
+	}
+	return false
+}
+
 // nameLike reports whether token k can be a name.
 func (c *scanner) nameLike(k int) bool {
 	switch t := &c.t[k]; t.kind {
@@ -426,6 +437,11 @@ func (c *scanner) addName(s, e int, qualified, write bool) {
 	case strings.HasPrefix(l, "pg_") && c.dialect != MySQL && c.dialect != SQLite,
 		strings.HasPrefix(l, "sqlite_"), strings.HasPrefix(l, "pragma_"), l == "dbstat":
 		c.note(GuardCatalog, raw)
+	}
+	if !write && !qualified && c.mayHide(name) {
+		// Perhaps a table, but not one that makes a call harmless.
+		c.names = append(c.names, tableName{l, false})
+		return
 	}
 	c.table(l, write)
 }

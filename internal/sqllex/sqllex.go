@@ -263,7 +263,8 @@ func either(a, b Statement) Statement {
 	if a.Tx != b.Tx {
 		s.Tx, s.Taints = TxUnknown, true
 	}
-	if a.Key != b.Key || !slices.Equal(a.Comments, b.Comments) {
+	understood := a.Guard != GuardText && b.Guard != GuardText // else the key is the text
+	if understood && a.Key != b.Key || !slices.Equal(a.Comments, b.Comments) {
 		s.Guard, s.Word = GuardText, ""
 	}
 	if s.Guard == GuardNone && (s.Taints || s.AllTables || s.Class != ClassRead) {
