@@ -1139,7 +1139,7 @@ func BenchmarkGet(b *testing.B) {
 		b.Fatal(err)
 	}
 	c := newClient(b, opt)
-	tags := []string{tagEverything, tablePrefix + "products"}
+	tags := []string{"*", "t:products"} // as the engine has them: all, and a table
 	parallel := func(b *testing.B, f func() error) {
 		b.ReportAllocs()
 		b.SetParallelism(max(64/runtime.GOMAXPROCS(0), 1))

@@ -67,12 +67,14 @@ apt update
 apt install -y --no-install-recommends $missing
 rm -f "$log"
 
-if command -v systemctl >/dev/null; then
-	for package in $missing; do
-		"${as_root[@]}" systemctl disable "${package%-server}" >/dev/null 2>&1 ||
-			"${as_root[@]}" systemctl disable "$package" >/dev/null 2>&1 || true
-	done
-fi
+# Not at the next boot either.
+for package in $missing; do
+	service=${package/mariadb-server/mariadb}
+	"${as_root[@]}" update-rc.d "$service" disable >/dev/null 2>&1 || true
+	if command -v systemctl >/dev/null; then
+		"${as_root[@]}" systemctl disable "$service" >/dev/null 2>&1 || true
+	fi
+done
 
 missing=$("$SERVERS" missing | xargs)
 if [[ -n $missing ]]; then

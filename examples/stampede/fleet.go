@@ -63,8 +63,10 @@ func runMode(ctx context.Context, opt options, m mode, db database, cache *share
 
 	outcomes := make(map[string]uint64)
 	var ledgers []ledger
+	var redisFailed uint64
 	for _, a := range accounts {
 		ledgers = append(ledgers, a.Ledger)
+		redisFailed += a.RedisFailed
 		for name, n := range a.Outcomes {
 			outcomes[name] += n
 		}
@@ -73,7 +75,9 @@ func runMode(ctx context.Context, opt options, m mode, db database, cache *share
 	if err != nil {
 		return result{}, err
 	}
-	return newResult(opt, m, seen, c, outcomes), nil
+	r := newResult(opt, m, seen, c, outcomes)
+	r.redisFailed = redisFailed
+	return r, nil
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -92,6 +92,7 @@ func stampede(ctx context.Context, opt options, stdout, stderr io.Writer) (runs 
 	for _, m := range opt.modes {
 		r, err := runMode(ctx, opt, m, db, cache, show)
 		if err != nil {
+			show.clear()
 			return nil, fmt.Errorf("mode %s: %w", m.name, err)
 		}
 		show.done(r)

@@ -40,12 +40,16 @@ func (p *progress) line(what string) {
 	}
 }
 
-func (p *progress) done(r result) {
-	start := ""
+// clear takes away the line that changes.
+func (p *progress) clear() {
 	if p.terminal {
-		start = "\r\x1b[K"
+		fmt.Fprint(p.w, "\r\x1b[K")
 	}
-	fmt.Fprintf(p.w, "%s%-16s  %s, %d expiries, %s queries, %.1f s\n", start, p.mode.name, processes(p.procs),
+}
+
+func (p *progress) done(r result) {
+	p.clear()
+	fmt.Fprintf(p.w, "%-16s  %s, %d expiries, %s queries, %.1f s\n", p.mode.name, processes(p.procs),
 		r.Expiries, thousands(r.DBQueries), time.Since(p.began).Seconds())
 }
 

@@ -51,8 +51,9 @@ type result struct {
 	MaxMS              float64           `json:"max_ms"`
 	Outcomes           map[string]uint64 `json:"outcomes"` // sqlherd's, besides uncached and error
 
-	failed int
-	why    string
+	failed      int
+	why         string
+	redisFailed uint64
 }
 
 func newResult(opt options, m mode, seen sightings, c count, outcomes map[string]uint64) result {
@@ -114,7 +115,6 @@ func writeSetting(w io.Writer, opt options, db database, cache *sharedCache) {
 // writeTable is the report for people.
 func writeTable(w io.Writer, opt options, runs []result) error {
 	table := [][]string{
-		{"", "", "database", "", "", "slowest", "latency after that", "", "", "", ""},
 		{"mode", "procs", "queries", "per expiry", "conns", "cold", "p50", "p95", "p99", "max", "outcomes"},
 	}
 	for _, r := range runs {
@@ -126,10 +126,17 @@ func writeTable(w io.Writer, opt options, runs []result) error {
 	}
 	var b strings.Builder
 	writeColumns(&b, table)
-	b.WriteByte('\n')
+	b.WriteString(`
+conns: most connections open at once. cold: slowest caller of the cold start. p50 to max: the expiries after it.
+miss: loaded the row. shared, waited: waited for that load, in this or another process. stale: got the old row at once.
+
+`)
 	for _, r := range runs {
 		if r.failed > 0 {
 			fmt.Fprintf(&b, "%s: %s of %s reads failed: %s\n\n", r.Mode, thousands(r.failed), thousands(r.Reads), r.why)
+		}
+		if r.redisFailed > 0 {
+			fmt.Fprintf(&b, "%s: Redis answered late or not at all, %s times; a process then loads for itself.\n\n", r.Mode, thousands(int(r.redisFailed)))
 		}
 	}
 	b.WriteString(verdict(runs) + "\n")
@@ -208,17 +215,17 @@ func outcomeList(outcomes map[string]uint64) string {
 	return strings.Join(names, ", ")
 }
 
-// latency has two or three digits that mean something.
+// latency is ms in the unit that leaves two or three digits.
 func latency(ms float64) string {
 	switch {
 	case ms >= 1000:
-		return fmt.Sprintf("%.2f s", ms/1000)
+		return fmt.Sprintf("%.2fs", ms/1000)
 	case ms >= 10:
-		return fmt.Sprintf("%.0f ms", ms)
+		return fmt.Sprintf("%.0fms", ms)
 	case ms >= 1:
-		return fmt.Sprintf("%.1f ms", ms)
+		return fmt.Sprintf("%.1fms", ms)
 	}
-	return fmt.Sprintf("%.2f ms", ms)
+	return fmt.Sprintf("%.0fµs", ms*1000)
 }
 
 // decimal is n with at most one decimal, none when it is whole.

@@ -266,7 +266,7 @@ func TestTheTableSaysWhatFailed(t *testing.T) {
 		"uncached 4,988, error 12",
 		"stale 4,000, miss 1",
 		"997.6",
-		"with it (fleet+swr), 1 query and 1.0 ms.",
+		"with it (fleet+swr), 1 query and 1.0ms.",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())

@@ -57,6 +57,8 @@ type roundReport struct {
 type account struct {
 	Ledger   ledger            `json:"ledger"`
 	Outcomes map[string]uint64 `json:"outcomes"`
+	// RedisFailed is how many calls of Redis failed or took too long.
+	RedisFailed uint64 `json:"redis_failed"`
 }
 
 // work is a worker's main. It returns the exit code.
@@ -99,6 +101,10 @@ func serve(in *json.Decoder, out *json.Encoder) error {
 	}
 }
 
+// redisTimeout is above sqlherd's default, because callers, processes, database and Redis
+// share one machine here: it is the machine that is late then, and to go on without Redis does not help.
+const redisTimeout = time.Second
+
 type worker struct {
 	job  job
 	book *bookkeeper
@@ -121,7 +127,7 @@ func openWorker(j job) (*worker, error) {
 		return w, nil
 	}
 
-	cfg := sqlherd.Config{Namespace: j.Namespace}
+	cfg := sqlherd.Config{Namespace: j.Namespace, RedisTimeout: redisTimeout}
 	if j.Redis != "" {
 		opt, err := redis.ParseURL(j.Redis)
 		if err != nil {
@@ -221,8 +227,10 @@ func (w *worker) settle() *account {
 		}
 		return a
 	}
-	for outcome, n := range w.herd.Stats().Outcomes {
+	s := w.herd.Stats()
+	for outcome, n := range s.Outcomes {
 		a.Outcomes[outcome.String()] = n
 	}
+	a.RedisFailed = s.Redis.Timeouts + s.Redis.Errors
 	return a
 }

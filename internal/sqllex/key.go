@@ -43,7 +43,11 @@ func (k *keyText) add(s, e int, g gap) {
 		return
 	}
 	sep := ""
-	if g != 0 {
+	switch {
+	case g == 0 && k.last == '-' && k.text[s] == '-':
+		// MySQL's "5--#x\n1" is 5 - -1. Without its comment the dashes would begin one.
+		sep = " "
+	case g != 0:
 		sep = " "
 		// Two strings with a line end between them are one string in PostgreSQL; with a space alone they are an error.
 		// A block comment between them makes it an error again, line end or not.

@@ -13,9 +13,6 @@ const (
 	kwOrder
 	kwLimit
 	kwWindow
-	kwUnion
-	kwIntersect
-	kwExcept
 	kwReturning
 	kwSet
 	kwValues
@@ -50,7 +47,6 @@ const (
 	kwShare
 	kwLock
 	kwIn
-	kwMode
 	kwTablesample
 	kwRepeatable
 	kwRepeat
@@ -83,10 +79,7 @@ const (
 	kwPlan
 	kwFormat
 	kwShow
-	kwCall
 	kwDo
-	kwExecute
-	kwExec
 	kwCopy
 	kwBinary
 	kwLoad
@@ -136,7 +129,6 @@ const (
 	kwLoop
 	kwWhile
 	kwCascade
-	kwAll
 	kwIgnore
 	kwLowPriority
 	kwHighPriority
@@ -144,10 +136,8 @@ const (
 	kwConcurrent
 	kwQuick
 	kwOr
-	kwFail
 	kwRows
 	kwOj
-	kwPartition
 	kwNext
 	kwPrevious
 	kwValue
@@ -169,25 +159,20 @@ const (
 	kwUnlogged
 	kwGlobal
 	kwLocal
-	kwVirtual
-	kwForeign
 	kwExchange
 	kwInherit
 	kwSchema
 	kwTran
-	kwBy
 	kwWithin
 	kwBetween
 	kwRow
 	kwTables
 	kwColumn
-	kwDual
 	kwImport
 	kwSecurity
 	kwReassign
 	kwPackage
 	kwHelp
-	kwCast
 	kwDefault
 )
 
@@ -201,9 +186,6 @@ var keywords = [...]string{
 	kwOrder:            "order",
 	kwLimit:            "limit",
 	kwWindow:           "window",
-	kwUnion:            "union",
-	kwIntersect:        "intersect",
-	kwExcept:           "except",
 	kwReturning:        "returning",
 	kwSet:              "set",
 	kwValues:           "values",
@@ -238,7 +220,6 @@ var keywords = [...]string{
 	kwShare:            "share",
 	kwLock:             "lock",
 	kwIn:               "in",
-	kwMode:             "mode",
 	kwTablesample:      "tablesample",
 	kwRepeatable:       "repeatable",
 	kwRepeat:           "repeat",
@@ -271,10 +252,7 @@ var keywords = [...]string{
 	kwPlan:             "plan",
 	kwFormat:           "format",
 	kwShow:             "show",
-	kwCall:             "call",
 	kwDo:               "do",
-	kwExecute:          "execute",
-	kwExec:             "exec",
 	kwCopy:             "copy",
 	kwBinary:           "binary",
 	kwLoad:             "load",
@@ -324,7 +302,6 @@ var keywords = [...]string{
 	kwLoop:             "loop",
 	kwWhile:            "while",
 	kwCascade:          "cascade",
-	kwAll:              "all",
 	kwIgnore:           "ignore",
 	kwLowPriority:      "low_priority",
 	kwHighPriority:     "high_priority",
@@ -332,10 +309,8 @@ var keywords = [...]string{
 	kwConcurrent:       "concurrent",
 	kwQuick:            "quick",
 	kwOr:               "or",
-	kwFail:             "fail",
 	kwRows:             "rows",
 	kwOj:               "oj",
-	kwPartition:        "partition",
 	kwNext:             "next",
 	kwPrevious:         "previous",
 	kwValue:            "value",
@@ -357,24 +332,19 @@ var keywords = [...]string{
 	kwUnlogged:         "unlogged",
 	kwGlobal:           "global",
 	kwLocal:            "local",
-	kwVirtual:          "virtual",
-	kwForeign:          "foreign",
 	kwExchange:         "exchange",
 	kwInherit:          "inherit",
 	kwSchema:           "schema",
 	kwTran:             "tran",
-	kwBy:               "by",
 	kwWithin:           "within",
 	kwBetween:          "between",
 	kwRow:              "row",
 	kwTables:           "tables",
 	kwColumn:           "column",
-	kwDual:             "dual",
 	kwImport:           "import",
 	kwSecurity:         "security",
 	kwReassign:         "reassign",
 	kwPackage:          "package",
 	kwHelp:             "help",
-	kwCast:             "cast",
 	kwDefault:          "default",
 }

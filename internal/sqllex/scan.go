@@ -721,10 +721,13 @@ func (c *scanner) call(k int, fn fnFlags) {
 	c.taints = c.taints || fn&fnTaint != 0
 	c.pending = fn
 	known := fn&fnKnown != 0
-	if known && c.t[k-1].kind == '.' {
-		// In a schema of the application even "lower" is anybody's.
+	if c.t[k-1].kind == '.' {
 		s := unquote(c.lit(k - 2))
-		known = fn&^(fnPure|fnNotCall) != 0 && fn&fnPure == 0 || strings.EqualFold(s, "pg_catalog") || strings.EqualFold(s, "sys")
+		if len(s) >= 7 && strings.EqualFold(s[:7], "pg_temp") {
+			c.note(GuardSession, c.lit(k-2))
+		}
+		// In a schema of the application even "lower" is anybody's.
+		known = known && (fn&^(fnPure|fnNotCall) != 0 && fn&fnPure == 0 || strings.EqualFold(s, "pg_catalog") || strings.EqualFold(s, "sys"))
 	}
 	// "FROM (…) v(a)" and "WITH v(a) AS" name columns.
 	columns := c.t[k-1].kind == ')' || c.as == k-1

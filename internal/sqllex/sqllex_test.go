@@ -318,6 +318,7 @@ func TestObstacles(t *testing.T) {
 		{name: "at sign in PostgreSQL", dialects: in(pg), text: `SELECT @ -5, @x FROM t WHERE a @> b AND c <@ d`, class: ClassRead, reads: "t"},
 		{name: "at parameter in SQLite", dialects: in(lt), text: `SELECT * FROM t WHERE a = @x AND b = :y AND c = $z`, class: ClassRead, reads: "t"},
 		{name: "temporary schema", dialects: in(un, pg), text: `SELECT * FROM pg_temp.t`, class: ClassRead, guard: GuardSession, reads: "t"},
+		{name: "function of a temporary schema", text: `SELECT pg_temp.f(a) FROM t`, class: ClassRead, guard: GuardSession, reads: "t"},
 		{name: "temporary schema in SQLite", dialects: in(un, lt), text: `SELECT * FROM temp.t`, class: ClassRead, guard: GuardSession, reads: "t"},
 
 		{name: "information schema", text: `SELECT * FROM INFORMATION_SCHEMA.tables`, class: ClassRead, guard: GuardCatalog, reads: "tables"},
@@ -680,6 +681,7 @@ func TestKeys(t *testing.T) {
 		{"strings that nobody joins", in(pg, lt), "SELECT 'a'   'b'", "SELECT 'a' 'b'"},
 		{"strings apart by a block comment", nil, "SELECT 'a' /* x */\n 'b'", "SELECT 'a' 'b'"},
 		{"minus signs stay apart", nil, "SELECT 5 - /* x */ -1", "SELECT 5 - -1"},
+		{"dashes that a comment kept apart", in(my), "SELECT 5--#x\n1", "SELECT 5- - 1"},
 		{"several semicolons are kept", nil, "SELECT 1;;", "SELECT 1;;"},
 		{"statements", nil, "SELECT 1 ;  SELECT 2;", "SELECT 1 ; SELECT 2"},
 		{"a comment that is all", nil, "/* x */", "/* x */"},
