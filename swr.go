@@ -262,6 +262,10 @@ func (g *engine) lead(ctx context.Context, r *request, mark uint64, compare bool
 			if now < e.dead {
 				old = e
 			}
+		case old != nil:
+			// Redis has it no more, perhaps because a write elsewhere whose message was
+			// lost has made it invalid: nobody shall be served from memory meanwhile.
+			g.mem.drop(r.key, old)
 		}
 	}
 

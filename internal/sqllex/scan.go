@@ -718,7 +718,7 @@ func (c *scanner) call(k int, fn fnFlags) {
 	}
 	c.time = c.time || fn&fnTime != 0
 	c.random = c.random || fn&fnRandom != 0
-	c.taints = c.taints || fn&fnTaint != 0
+	c.taints = c.taints || fn&fnTaint != 0 && !c.untilCommit(k)
 	c.pending = fn
 	known := fn&fnKnown != 0
 	if c.t[k-1].kind == '.' {
@@ -734,6 +734,27 @@ func (c *scanner) call(k int, fn fnFlags) {
 	if !known && !columns && c.unknownFn < 0 {
 		c.unknownFn = k
 	}
+}
+
+// untilCommit says whether the call at k is PostgreSQL's set_config(…, …, true), which ends with the
+// transaction as SET LOCAL does. Arguments that are long, or not literally true, are not looked through.
+func (c *scanner) untilCommit(k int) bool {
+	const most = 32
+	if c.dialect != PostgreSQL || !strings.EqualFold(unquote(c.lit(k)), "set_config") {
+		return false
+	}
+	depth := 0
+	for i := k + 1; i < min(len(c.t), k+most); i++ {
+		switch c.t[i].kind {
+		case '(':
+			depth++
+		case ')':
+			if depth--; depth == 0 {
+				return c.t[i-2].kind == ',' && strings.EqualFold(c.lit(i-1), "true")
+			}
+		}
+	}
+	return false
 }
 
 // dateLiteral handles a quoted text that may be spelled like a moment.

@@ -415,8 +415,8 @@ func TestTimeAndChance(t *testing.T) {
 
 // C02 and section 8 of the design.
 var tainting = []string{
-	`SET search_path TO t1`, `SET LOCAL search_path = t1`, `SET ROLE bob`, `SET SESSION AUTHORIZATION bob`, `SET NAMES utf8`, `SET @x = 1`,
-	`SET autocommit = 0`, `SET TRANSACTION READ ONLY`, `RESET ALL`, `RESET ROLE`, `DISCARD ALL`, `USE db2`, `PRAGMA foreign_keys = on`,
+	`SET search_path TO t1`, `SET ROLE bob`, `SET SESSION AUTHORIZATION bob`, `SET NAMES utf8`, `SET @x = 1`,
+	`SET autocommit = 0`, `RESET ALL`, `RESET ROLE`, `DISCARD ALL`, `USE db2`, `PRAGMA foreign_keys = on`,
 	`LISTEN c`, `UNLISTEN *`, `CREATE TEMP TABLE t (a int)`, `CREATE TEMPORARY TABLE t AS SELECT 1`, `CREATE OR REPLACE TEMP VIEW v AS SELECT 1`,
 	`CREATE LOCAL TEMPORARY SEQUENCE s`, `CREATE TEMP TRIGGER x AFTER INSERT ON t BEGIN SELECT 1; END`, `CREATE TABLE pg_temp.t (a int)`,
 	`ATTACH 'x' AS y`, `DETACH y`, `LOCK TABLE t`, `LOCK TABLES t WRITE`, `UNLOCK TABLES`, `DECLARE c CURSOR FOR SELECT 1`, `FETCH 1 FROM c`,
@@ -433,6 +433,30 @@ func TestTaintingStatementsTaint(t *testing.T) {
 			if s := Analyze(text, d); !s.Taints || s.Guard == GuardNone {
 				t.Errorf("%v: %s: taints %v, guard %v", d, text, s.Taints, s.Guard)
 			}
+		}
+	}
+}
+
+func TestWhatEndsWithTheTransactionTaintsOnlyWhereItDoesNot(t *testing.T) {
+	for _, text := range []string{
+		`SET LOCAL search_path = t1`, `set /* x */ local app.tenant TO 'a'`, `SET TRANSACTION READ ONLY`, `SET CONSTRAINTS ALL DEFERRED`,
+		`SELECT set_config('app.tenant', $1, true)`, `SELECT pg_catalog.set_config('a', coalesce($1, 'x'), TRUE)`,
+	} {
+		if s := Analyze(text, PostgreSQL); s.Taints || s.Guard == GuardNone {
+			t.Errorf("PostgreSQL: %s: taints %v, guard %v", text, s.Taints, s.Guard)
+		}
+		for _, d := range []Dialect{MySQL, SQLite, Unknown} {
+			if s := Analyze(text, d); !s.Taints {
+				t.Errorf("%v: %s does not taint", d, text)
+			}
+		}
+	}
+	for _, text := range []string{
+		`SELECT set_config('a', 'b', false)`, `SELECT set_config('a', 'b', $1)`, `SELECT set_config('a', 'true', not true)`,
+		`SELECT set_config('a', 'b', true), set_config('a', 'b', false)`, `SELECT set_config('a', 'b', true), setseed(1)`, `SET LOCALE = 'x'`, `SET SESSION a = 'local'`,
+	} {
+		if s := Analyze(text, PostgreSQL); !s.Taints {
+			t.Errorf("PostgreSQL: %s does not taint", text)
 		}
 	}
 }

@@ -1,5 +1,7 @@
 package sqllex
 
+import "strings"
+
 // run reads every statement of the text.
 func (c *scanner) run() {
 	end := len(c.t) - 1
@@ -240,6 +242,11 @@ func (c *scanner) statement(i, j int) {
 		c.class = ClassSession // maintenance: neither rows nor the session change
 	case kwSet:
 		c.class, c.taints = ClassSession, true
+		if c.dialect == PostgreSQL && (c.is(h+1, kwLocal) || c.is(h+1, kwTransaction) || strings.EqualFold(c.lit(h+1), "constraints")) {
+			// It ends with the transaction, in which nothing is cached; outside of one it
+			// does nothing. MySQL's SET LOCAL is for the whole session.
+			c.taints = false
+		}
 		for k := h; k < j; k++ {
 			switch c.t[k].kw {
 			case kwAutocommit:
