@@ -32,7 +32,7 @@ bench: ## benchmarks that match BENCH (all), each for BENCHTIME (1s)
 	@bash scripts/each.sh go test -run='^$$' -bench='$(BENCH)' -benchtime=$(BENCHTIME) -benchmem ./...
 
 tidy: ## go mod tidy in every module
-	@bash scripts/each.sh go mod tidy
+	@bash scripts/each.sh env GOWORK=off go mod tidy
 
 fmt: ## gofmt
 	gofmt -w .

@@ -42,13 +42,11 @@ func convertArgs(real driver.Conn, st driver.Stmt, args []driver.NamedValue) ([]
 		if checker != nil {
 			err = checker(nv)
 		}
+		if err == driver.ErrSkip && converter != nil {
+			err = convertColumn(converter, want, nv)
+		}
 		if err == driver.ErrSkip {
-			// The column converter is asked second, or first when there is no checker.
-			if converter != nil {
-				err = convertColumn(converter, want, nv)
-			} else {
-				nv.Value, err = driver.DefaultParameterConverter.ConvertValue(nv.Value)
-			}
+			nv.Value, err = driver.DefaultParameterConverter.ConvertValue(nv.Value)
 		}
 		switch err {
 		case nil:
@@ -111,7 +109,9 @@ func callValuer(vr driver.Valuer) (driver.Value, error) {
 }
 
 // cloneArgs copies args so far that a load can go on with them after the caller
-// has left and re-uses its buffers.
+// has left and re-uses its buffers. What a struct keeps to itself (an unexported slice of
+// a driver.Valuer) cannot be copied from here: it must not be changed by who
+// leaves a query early.
 func cloneArgs(args []driver.NamedValue) []driver.NamedValue {
 	out := make([]driver.NamedValue, len(args))
 	copy(out, args)
@@ -121,13 +121,17 @@ func cloneArgs(args []driver.NamedValue) []driver.NamedValue {
 		case []byte:
 			out[i].Value = bytes.Clone(v)
 		default:
-			out[i].Value = cloneValue(reflect.ValueOf(v)).Interface()
+			out[i].Value = cloneValue(reflect.ValueOf(v), argDepthMax).Interface()
 		}
 	}
 	return out
 }
 
-func cloneValue(v reflect.Value) reflect.Value {
+// cloneValue copies v as deep as keys look into arguments.
+func cloneValue(v reflect.Value, depth int) reflect.Value {
+	if depth == 0 || isBasic(v.Kind()) {
+		return v
+	}
 	switch v.Kind() {
 	case reflect.Slice:
 		if v.IsNil() {
@@ -135,11 +139,28 @@ func cloneValue(v reflect.Value) reflect.Value {
 		}
 		c := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
 		reflect.Copy(c, v)
-		switch v.Type().Elem().Kind() {
-		case reflect.Slice, reflect.Pointer:
+		if !isBasic(v.Type().Elem().Kind()) {
 			for i := range c.Len() {
-				c.Index(i).Set(cloneValue(c.Index(i)))
+				c.Index(i).Set(cloneValue(c.Index(i), depth-1))
 			}
+		}
+		return c
+	case reflect.Array:
+		if isBasic(v.Type().Elem().Kind()) {
+			return v
+		}
+		c := reflect.New(v.Type()).Elem()
+		for i := range v.Len() {
+			c.Index(i).Set(cloneValue(v.Index(i), depth-1))
+		}
+		return c
+	case reflect.Map:
+		if v.IsNil() {
+			return v
+		}
+		c := reflect.MakeMapWithSize(v.Type(), v.Len())
+		for it := v.MapRange(); it.Next(); {
+			c.SetMapIndex(it.Key(), cloneValue(it.Value(), depth-1))
 		}
 		return c
 	case reflect.Pointer:
@@ -147,10 +168,26 @@ func cloneValue(v reflect.Value) reflect.Value {
 			return v
 		}
 		c := reflect.New(v.Type().Elem())
-		c.Elem().Set(v.Elem())
-		switch v.Type().Elem().Kind() {
-		case reflect.Slice, reflect.Pointer:
-			c.Elem().Set(cloneValue(v.Elem()))
+		c.Elem().Set(cloneValue(v.Elem(), depth-1))
+		return c.Convert(v.Type()) // of a named pointer type
+	case reflect.Interface:
+		if v.IsNil() {
+			return v
+		}
+		c := reflect.New(v.Type()).Elem()
+		c.Set(cloneValue(v.Elem(), depth-1))
+		return c
+	case reflect.Struct:
+		c := reflect.New(v.Type()).Elem()
+		c.Set(v)
+		for i := range v.NumField() {
+			// Not what a field points to: it may be a lock, a pool, anything.
+			switch f := v.Field(i); f.Kind() {
+			case reflect.Slice, reflect.Map, reflect.Array:
+				if v.Type().Field(i).IsExported() {
+					c.Field(i).Set(cloneValue(f, depth-1))
+				}
+			}
 		}
 		return c
 	}

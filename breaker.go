@@ -343,7 +343,7 @@ func (w *worker) travel() {
 		c.finish()
 		w.trip[i] = nil
 	}
-	clear(w.cmds)
+	clear(w.cmds[:cap(w.cmds)]) // they hold replies
 }
 
 // teach sends the scripts again, with their text, that Redis did not know.

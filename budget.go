@@ -3,6 +3,7 @@ package sqlherd
 import (
 	"context"
 	"database/sql/driver"
+	"slices"
 	"sync"
 )
 
@@ -83,6 +84,7 @@ func (b *budget) takeLocked() (real driver.Conn, clean bool) {
 	for i := 0; i < len(b.idlers); i++ {
 		c := b.idlers[i]
 		if real, clean := c.detach(); real != nil {
+			c.idling = false
 			b.idlers = append(b.idlers[:i], b.idlers[i+1:]...)
 			return real, clean
 		}
@@ -112,7 +114,13 @@ func (b *budget) idle(c *conn) {
 		return
 	}
 	b.mu.Lock()
+	if c.idling {
+		// database/sql asks IsValid twice of a conn whose next user has left at the last moment.
+		b.mu.Unlock()
+		return
+	}
 	if len(b.waiters) == 0 {
+		c.idling = true
 		b.idlers = append(b.idlers, c)
 		b.mu.Unlock()
 		return
@@ -136,10 +144,34 @@ func (b *budget) busy(c *conn) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i, other := range b.idlers {
-		if other == c {
-			b.idlers = append(b.idlers[:i], b.idlers[i+1:]...)
+	if !c.idling {
+		return
+	}
+	c.idling = false
+	i := slices.Index(b.idlers, c)
+	b.idlers = slices.Delete(b.idlers, i, i+1)
+}
+
+// serve hands idle connections to those who wait. It is called after what has kept detach
+// from taking one: a waiter may have come meanwhile, and nothing else may ever happen.
+func (b *budget) serve() {
+	if b == nil {
+		return
+	}
+	for {
+		b.mu.Lock()
+		if len(b.waiters) == 0 {
+			b.mu.Unlock()
 			return
 		}
+		real, clean := b.takeLocked()
+		if real == nil {
+			b.mu.Unlock()
+			return
+		}
+		w := b.waiters[0]
+		b.waiters = b.waiters[1:]
+		b.mu.Unlock()
+		w.ready <- handOver(real, clean)
 	}
 }

@@ -106,13 +106,16 @@ type Config struct {
 	// MaxDBConns is how many real connections the application's pool may have
 	// open through one wrapped connector. It is to be used instead of
 	// SetMaxOpenConns, which would also count callers that wait for a load and have
-	// no connection. The loader pool's MaxLoads come on top. Negative is an error.
+	// no connection. The loader pool's MaxLoads come on top. It does not bound private
+	// in-memory databases, whose connections cannot change hands. Negative is an error.
 	// Defaults to 0: unlimited.
 	MaxDBConns int
 
 	// LoadOnCallerConn runs loads on the caller's own connection, without a loader
 	// pool and without background refresh. It is for a private in-memory database
-	// (":memory:"), where another connection would see other tables. Defaults to false.
+	// (":memory:"), where another connection would see other tables: rows are shared only
+	// where it is known that connections share a database, which is by the DSN, or
+	// by the Identity of a connector. Defaults to false.
 	LoadOnCallerConn bool
 
 	// RedisTimeout is how long one call to Redis may take, whatever the client's

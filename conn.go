@@ -32,8 +32,15 @@ type conn struct {
 	tainted   bool         // its state is unknown
 	inTx      bool         // between BeginTx and the end of the transaction
 	textTx    bool         // the same, by a statement's text
+	txUnknown bool         // it cannot be told whether a transaction is open; tainted as well
 	dropAfter bool         // the bare driver's connection would not survive what happened
-	dirty     writeEffects // what the open transaction has written
+	dirty     writeEffects // what the open transaction, or one that may be open, has written
+
+	idling bool // among the budget's idlers; guarded by its mutex
+
+	// Plans that ran last, of the goroutine that uses the conn.
+	recent     [plansRecent]*plan
+	nextRecent uint
 
 	private string // identity of a private in-memory database; "" otherwise
 }
@@ -62,6 +69,12 @@ func (c *conn) dial(ctx context.Context) (driver.Conn, error) {
 		return nil, err
 	}
 	real := handed
+	if r, ok := real.(driver.SessionResetter); ok && r.ResetSession(ctx) != nil {
+		// It changes hands as it would through the pool, where a driver finds out at
+		// this moment that its connection is dead.
+		_ = real.Close() // it has just been found unusable
+		real = nil
+	}
 	if real == nil {
 		real, err = c.src.base.Connect(ctx)
 		if err != nil {
@@ -90,7 +103,7 @@ func (c *conn) detach() (real driver.Conn, clean bool) {
 		return nil, false
 	}
 	real = c.real
-	clean = c.stmts == 0 && !c.tainted && !c.textTx && !c.inTx
+	clean = c.stmts == 0 && !c.tainted && !c.textTx && !c.inTx && !c.dropAfter
 	c.real = nil
 	c.forget()
 	return real, clean
@@ -100,7 +113,7 @@ func (c *conn) detach() (real driver.Conn, clean bool) {
 func (c *conn) forget() {
 	c.gen++
 	c.stmts = 0
-	c.tainted, c.inTx, c.textTx, c.dropAfter = false, false, false, false
+	c.tainted, c.inTx, c.textTx, c.txUnknown, c.dropAfter = false, false, false, false, false
 	c.dirty = writeEffects{}
 }
 
@@ -125,38 +138,65 @@ func (c *conn) note(p *plan) {
 		c.tainted = true
 		c.h.tainted(p)
 	}
-	switch p.tx {
-	case sqllex.TxBegin:
+	if p.tx == sqllex.TxBegin {
 		c.textTx = true
-	case sqllex.TxUnknown:
-		// It may have begun one, or ended one; unknown is handled by the taint.
-		c.tainted = true
 	}
 }
 
 // noteEffects records what the end of p means: e is what it may have written, err how it ended.
 func (c *conn) noteEffects(ctx context.Context, p *plan, e writeEffects, err error) {
-	if !p.hasEffects {
+	if !p.hasEffects && !e.any() {
 		return
 	}
 	if e.any() {
-		if c.inTx || c.textTx {
+		within := c.inTx || c.textTx || c.txUnknown
+		if within {
 			c.dirty.add(e)
-		} else if outcomeMayBeWritten(err) {
+		}
+		if (!within || c.txUnknown) && p.mayHaveWritten(err) {
 			c.h.wrote(ctx, e)
 		}
 	}
-	if p.tx == sqllex.TxEnd {
-		// Whether it was COMMIT or ROLLBACK, what it was part of is over. To
-		// invalidate after a rollback costs a miss; to miss a commit would cost
-		// stale rows. A COMMIT that failed may have happened.
-		c.textTx = false
+	c.noteTx(ctx, p, err)
+}
+
+// noteTx follows the transactions that statements begin and end by their text.
+//
+// What has been written is invalidated whenever it may have been committed, and
+// forgotten only when the transaction is surely over: to invalidate once too often, as
+// after a textual ROLLBACK, costs a miss, and to miss a commit would cost stale rows.
+//
+//	statement                    in a transaction of       afterwards            dirty
+//	BEGIN, COMMIT AND CHAIN      none, or of a text        in one of a text      invalidated, kept
+//	COMMIT, ROLLBACK             none, or of a text        in none               invalidated, forgotten
+//	any of these that fails      any                       cannot be told        invalidated, kept
+//	BEGIN, COMMIT, ROLLBACK      BeginTx                   cannot be told        invalidated, kept
+//	SAVEPOINT and its kin        any                       the same              kept
+//	SAVEPOINT and its kin        none (SQLite begins one)  cannot be told        invalidated, kept
+//	what may commit by itself    any                       cannot be told        invalidated, kept
+func (c *conn) noteTx(ctx context.Context, p *plan, err error) {
+	within := c.inTx || c.textTx
+	switch {
+	case p.tx == sqllex.TxInside && within && !c.txUnknown:
+		return
+	case p.tx == sqllex.TxBegin && err == nil && !c.inTx:
+		c.h.wrote(ctx, c.dirty)
+		return
+	case p.tx == sqllex.TxEnd && err == nil && !c.inTx:
 		dirty := c.dirty
-		if !c.inTx {
-			c.dirty = writeEffects{}
-			c.h.wrote(ctx, dirty)
-		}
+		c.textTx, c.dirty = false, writeEffects{}
+		c.h.wrote(ctx, dirty)
+		return
+	case p.tx == sqllex.TxNone && (!within || !p.mayCommit()):
+		return
 	}
+	// From here on every write invalidates at once, and again when it may be committed.
+	c.txUnknown, c.textTx = true, false
+	if !c.tainted {
+		c.tainted = true
+		c.h.tainted(p)
+	}
+	c.h.wrote(ctx, c.dirty)
 }
 
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
@@ -171,6 +211,11 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 // tell it what was written.
 func (c *conn) exec(ctx context.Context, st *stmt, query string, args []driver.NamedValue) (driver.Result, error) {
 	p := c.planFor(st, query)
+	if p.hintErr != nil {
+		if err := c.h.malformed(p, p.hintErr); err != nil {
+			return nil, err
+		}
+	}
 	effects, err := p.effectsOf(ctx, args)
 	if err != nil {
 		return nil, err
@@ -192,6 +237,9 @@ func (c *conn) exec(ctx context.Context, st *stmt, query string, args []driver.N
 	if err == driver.ErrSkip && st == nil {
 		// database/sql prepares it next, and the statement will tell.
 		return nil, err
+	}
+	if p.hintErr != nil {
+		c.h.counters.hintErrors.Add(1)
 	}
 	c.noteEffects(ctx, p, effects, err)
 	return res, err
@@ -346,7 +394,11 @@ func (t *tx) Commit() error {
 
 func (t *tx) Rollback() error {
 	err := t.real.Rollback()
-	t.end()
+	// A statement's text may have committed it before.
+	unsure := t.c.txUnknown
+	if dirty := t.end(); unsure {
+		t.c.h.wrote(context.WithoutCancel(t.ctx), dirty)
+	}
 	// After a rollback that a context forced, database/sql keeps a connection
 	// only if the driver can reset and validate it. It sees that we can; the
 	// real one decides.
@@ -399,6 +451,13 @@ func (s *stmt) ready(ctx context.Context, real driver.Conn) (driver.Stmt, error)
 }
 
 func (s *stmt) Close() error {
+	err := s.close()
+	// Meanwhile nobody could take the conn's real connection, though it may lie idle.
+	s.c.src.budget.serve()
+	return err
+}
+
+func (s *stmt) close() error {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	if s.real == nil || s.gen != s.c.gen {
@@ -428,10 +487,3 @@ var errOldCall = errors.New("sqlherd: bug: database/sql used a call without a co
 
 func (s *stmt) Exec([]driver.Value) (driver.Result, error) { return nil, errOldCall }
 func (s *stmt) Query([]driver.Value) (driver.Rows, error)  { return nil, errOldCall }
-
-// outcomeMayBeWritten says whether a statement that ended with err may have
-// written all the same. Only an error that the server itself has spoken about the
-// statement is a certain no.
-func outcomeMayBeWritten(err error) bool {
-	return err == nil || classify(err) != classDefinite
-}

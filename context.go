@@ -14,8 +14,6 @@ type ctxOptions struct {
 	bypass  bool
 	refresh bool
 	info    *Info
-	probe   *conn // set by Raw's question, see driver.go
-	answer  **conn
 }
 
 type ctxKey struct{}
@@ -72,8 +70,8 @@ func Refresh(ctx context.Context) context.Context {
 }
 
 // WithInfo returns a context under which every query writes into info how it was answered,
-// before it returns its rows. One info must not be used by two queries at
-// the same time; the last one stays.
+// before it returns its rows. One whose rows could not be had counts as a Miss. One
+// info must not be used by two queries at the same time; the last one stays.
 func WithInfo(ctx context.Context, info *Info) context.Context {
 	return withOptions(ctx, func(o *ctxOptions) { o.info = info })
 }

@@ -42,7 +42,10 @@ func (h *Herd) Connector(base driver.Connector, opts ...ConnectorOption) driver.
 		// Nobody else can see the rows: this connector is a database of its own.
 		identity = "connector\x00" + strconv.FormatUint(h.serial.Add(1), 10)
 	}
-	return h.newConnector(base, identity, err, false)
+	// Loads on the caller's own connection are for databases that exist on one connection only,
+	// and a connector does not say whether it reaches one. A name says that it does not.
+	private := h.cfg.LoadOnCallerConn && o.identity == ""
+	return h.newConnector(base, identity, err, private)
 }
 
 // A ConnectorOption changes what Herd.Connector returns.
@@ -64,31 +67,18 @@ func Identity(name string) ConnectorOption {
 // not keep the connection.
 func Raw(conn *sql.Conn, f func(driverConn any) error) error {
 	return conn.Raw(func(dc any) error {
-		var c *conn_
-		ctx := context.WithValue(context.Background(), rawKey{}, &c)
-		p, ok := dc.(driver.Pinger)
+		s, ok := dc.(*shell)
 		if !ok {
 			return fmt.Errorf("sqlherd: Raw: %T is not a connection of sqlherd", dc)
 		}
-		// The wrapper in between does not show its parent, but it passes calls on.
-		if err := p.Ping(ctx); err != nil {
-			return err
-		}
-		if c == nil {
-			return fmt.Errorf("sqlherd: Raw: %T is not a connection of sqlherd", dc)
-		}
-		real, err := c.dial(context.Background())
+		real, err := s.dial(context.Background())
 		if err != nil {
 			return err
 		}
-		c.tainted = true
+		s.tainted = true
 		return f(real)
 	})
 }
-
-type rawKey struct{}
-
-type conn_ = conn // Raw's parameter hides the type's name
 
 // FromDB returns the Herd beneath db, if db was opened on a driver or connector of one.
 func FromDB(db *sql.DB) (*Herd, bool) {
@@ -192,7 +182,7 @@ func (h *Herd) newConnector(base driver.Connector, identity string, err error, p
 		loader:   newLoader(base, h.cfg.MaxLoads, h.cfg.LoadTimeout),
 		driver:   &wrappedDriver{h: h, base: base.Driver()},
 	}
-	if h.cfg.MaxDBConns > 0 {
+	if h.cfg.MaxDBConns > 0 && !private {
 		s.budget = &budget{max: h.cfg.MaxDBConns}
 	}
 	s.plans = newPlanCache(s)
@@ -215,8 +205,52 @@ func (s *source) Connect(context.Context) (driver.Conn, error) {
 		c.private = "private\x00" + s.h.nonce + strconv.FormatUint(s.h.serial.Add(1), 10)
 	}
 	// An interceptor of its own for every connection: sqlmw does not tell it which one calls.
-	return sqlmw.Driver(opener{c}, &interceptor{c: c}).Open("")
+	wrapped, err := sqlmw.Driver(opener{c}, &interceptor{c: c}).Open("")
+	if err != nil {
+		return nil, err
+	}
+	return &shell{conn: c, mw: wrapped.(intercepted)}, nil
 }
+
+// A shell is what database/sql's pool holds: the conn, with sqlmw's wrapper of it for the calls that are intercepted.
+// What sqlmw has nothing to do with (conversion of arguments, validation, reset, ping)
+// goes to the conn at once, as do the queries that need no interception.
+type shell struct {
+	*conn
+	mw intercepted
+}
+
+// intercepted is what sqlmw's connection does for us.
+type intercepted interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ConnPrepareContext
+	driver.ExecerContext
+	driver.QueryerContext
+}
+
+func (s *shell) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if rows, done, err := s.fast(ctx, query, args); done {
+		return rows, err
+	}
+	return s.mw.QueryContext(ctx, query, args)
+}
+
+func (s *shell) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	return s.mw.ExecContext(ctx, query, args)
+}
+
+func (s *shell) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	return s.mw.PrepareContext(ctx, query)
+}
+
+func (s *shell) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	return s.mw.BeginTx(ctx, opts)
+}
+
+func (s *shell) Prepare(query string) (driver.Stmt, error) { return s.mw.Prepare(query) }
+
+func (s *shell) Begin() (driver.Tx, error) { return s.mw.Begin() } //nolint:staticcheck // driver.Conn has it
 
 // opener gives sqlmw the connection to wrap.
 type opener struct{ c *conn }

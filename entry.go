@@ -389,7 +389,7 @@ func millis(d time.Duration) uint64 {
 
 // duration reads a number of units, with a bound that keeps sums of several from overflowing.
 func duration(b []byte, unit time.Duration) time.Duration {
-	const most = math.MaxInt64 / 8
+	const most = 1 << 30 * time.Second // 34 years
 	n := binary.BigEndian.Uint64(b)
 	if n > uint64(most/unit) {
 		return most

@@ -75,7 +75,7 @@ func TestNoByteOfAnEntryCanBeChangedUnnoticed(t *testing.T) {
 			for _, rows := range []int{1, 500} {
 				stamps := testStamps(2)
 				b := mustEncode(t, c, "k", testEntry(t, rows), stamps)
-				for i := range b {
+				for i := 0; i < len(b); i++ {
 					for _, flip := range []byte{1, 0x80, 0xff} {
 						b[i] ^= flip
 						if _, _, fault := c.decode(b, "k", stamps); fault == faultNone {
@@ -294,7 +294,7 @@ func FuzzEntry(f *testing.F) {
 	all := codecs()
 	stamps := []stamp{{1}, {2}}
 	for _, c := range all {
-		for _, rows := range []int{0, 1, 500} {
+		for _, rows := range []int{0, 1, 250} {
 			b := mustEncode(f, c, "k", testEntry(f, rows), stamps)
 			f.Add(b)
 			f.Add(b[:len(b)/2])

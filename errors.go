@@ -90,6 +90,35 @@ func classify(err error) errorClass {
 	return classUnknown
 }
 
+// refusedWhole says whether err is the server's certain no: nothing of the
+// statement was done. A table of MySQL without transactions keeps the rows that came before
+// the one that was refused, as INSERT OR FAIL of SQLite does; so of these
+// servers only errors from before the statement runs are certain.
+func refusedWhole(err error) bool {
+	if err == nil || classify(err) != classDefinite {
+		return false
+	}
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		if n, ok := errorNumber(e, "MySQLError", "Number"); ok {
+			switch n {
+			case 1044, 1045, 1046, 1049, // no right, no database
+				1054, 1064, 1136, 1142, 1143, 1146: // no column, syntax, count, no right, no table
+				return true
+			}
+			return false
+		}
+		if code, ok := e.(interface{ Code() int }); ok {
+			return code.Code()&0xff != sqliteConstraint
+		}
+		if n, ok := errorNumber(e, "Error", "Code"); ok {
+			return n&0xff != sqliteConstraint
+		}
+	}
+	return true
+}
+
+const sqliteConstraint = 19
+
 // classifySQLState knows the classes of SQLSTATE that PostgreSQL documents.
 func classifySQLState(state string) errorClass {
 	if len(state) < 2 {

@@ -44,7 +44,7 @@ func (f *failingKeys) get(key string, now int64) *failingKey {
 
 func (f *failingKeys) add(key string, err error, now int64) {
 	f.cache.Compute(key, func(old *failingKey, found bool) (*failingKey, otter.ComputeOp) {
-		k := &failingKey{count: 1, err: err}
+		k := &failingKey{count: 1, err: withoutRows(err)}
 		if found {
 			k.count = old.count + 1
 		}

@@ -26,13 +26,24 @@ type fakeDB struct {
 	peak     atomic.Int64
 	prepares atomic.Int64
 	closes   atomic.Int64 // rows
+	pulled   atomic.Int64 // rows that were read
 
 	mu        sync.Mutex
 	log       []string
 	dialError error
 	skip      bool // QueryContext answers ErrSkip
 	invalid   bool // IsValid answers false
+
+	// Hooks into what is not a query; nil does nothing.
+	onTx        func(c *fakeConn, what string) error // BEGIN, COMMIT, ROLLBACK of driver.Tx
+	onReset     func(c *fakeConn) error
+	onStmtClose func()
 }
+
+// connOf returns the connection that a handler is called on.
+func connOf(ctx context.Context) *fakeConn { return ctx.Value(connCtxKey{}).(*fakeConn) }
+
+type connCtxKey struct{}
 
 type fakeResult struct {
 	cols   []string
@@ -41,6 +52,9 @@ type fakeResult struct {
 	fail   error // … fail with this
 	hook   func(row int)
 	next   *fakeResult // next result set
+
+	count int // instead of rows: as many, each made by make
+	make  func(row int) []driver.Value
 }
 
 func rowsOf(cols []string, rows ...[]driver.Value) *fakeResult {
@@ -125,7 +139,7 @@ func (c *fakeConn) run(ctx context.Context, query string, args []driver.NamedVal
 	defer c.inUse.Store(false)
 	c.db.queries.Add(1)
 	c.note(query)
-	res, err := c.db.handle(ctx, query, args)
+	res, err := c.db.handle(context.WithValue(ctx, connCtxKey{}, c), query, args)
 	if err != nil {
 		return nil, err
 	}
@@ -164,15 +178,30 @@ func (c *fakeConn) Close() error {
 }
 
 func (c *fakeConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
-	c.note("BEGIN")
+	if err := c.tx("BEGIN"); err != nil {
+		return nil, err
+	}
 	return fakeTx{c}, nil
+}
+
+func (c *fakeConn) tx(what string) error {
+	c.note(what)
+	if c.db.onTx == nil {
+		return nil
+	}
+	return c.db.onTx(c, what)
 }
 
 func (c *fakeConn) Begin() (driver.Tx, error) {
 	return c.BeginTx(context.Background(), driver.TxOptions{})
 }
 
-func (c *fakeConn) ResetSession(context.Context) error { return nil }
+func (c *fakeConn) ResetSession(context.Context) error {
+	if c.db.onReset == nil {
+		return nil
+	}
+	return c.db.onReset(c)
+}
 
 func (c *fakeConn) IsValid() bool {
 	c.db.mu.Lock()
@@ -182,15 +211,23 @@ func (c *fakeConn) IsValid() bool {
 
 type fakeTx struct{ c *fakeConn }
 
-func (tx fakeTx) Commit() error   { tx.c.note("COMMIT"); return nil }
-func (tx fakeTx) Rollback() error { tx.c.note("ROLLBACK"); return nil }
+func (tx fakeTx) Commit() error   { return tx.c.tx("COMMIT") }
+func (tx fakeTx) Rollback() error { return tx.c.tx("ROLLBACK") }
 
 type fakeStmt struct {
 	c     *fakeConn
 	query string
 }
 
-func (s *fakeStmt) Close() error  { return nil }
+func (s *fakeStmt) Close() error {
+	if s.c.closed {
+		s.c.db.t.Error("a statement was closed after its connection")
+	}
+	if s.c.db.onStmtClose != nil {
+		s.c.db.onStmtClose()
+	}
+	return nil
+}
 func (s *fakeStmt) NumInput() int { return -1 }
 func (s *fakeStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
 	return s.c.run(ctx, s.query, args)
@@ -233,10 +270,17 @@ func (r *fakeRows) Next(dest []driver.Value) error {
 	if r.res.fail != nil && r.i == r.res.failAt {
 		return r.res.fail
 	}
-	if r.i >= len(r.res.rows) {
+	var row []driver.Value
+	switch {
+	case r.res.make != nil && r.i < r.res.count:
+		row = r.res.make(r.i)
+	case r.i < len(r.res.rows):
+		row = r.res.rows[r.i]
+	default:
 		return io.EOF
 	}
-	for i, v := range r.res.rows[r.i] {
+	r.db.pulled.Add(1)
+	for i, v := range row {
 		if b, ok := v.([]byte); ok && b != nil {
 			c := append(make([]byte, 0, len(b)+8), b...) // a capacity that reaches into the neighbour
 			r.bufs = append(r.bufs, c)

@@ -18,15 +18,6 @@ type interceptor struct {
 	c *conn
 }
 
-// ConnPing answers Raw's question for the conn beneath sqlmw's wrapper; other pings go on.
-func (i *interceptor) ConnPing(ctx context.Context, p driver.Pinger) error {
-	if ask, ok := ctx.Value(rawKey{}).(**conn); ok {
-		*ask = i.c
-		return nil
-	}
-	return p.Ping(ctx)
-}
-
 func (i *interceptor) ConnQueryContext(ctx context.Context, _ driver.QueryerContext, query string, args []driver.NamedValue) (context.Context, driver.Rows, error) {
 	rows, err := i.c.query(ctx, nil, query, args)
 	return ctx, rows, err
@@ -68,48 +59,28 @@ func (c *conn) queryWithPolicy(ctx context.Context, opts *ctxOptions, st *stmt, 
 		return q.bypass(ctx, st, query, args, q.reason)
 	}
 
-	buf := keyBuffers.Get().(*[]byte)
-	key, bad := q.appendKey((*buf)[:0], st != nil, args)
-	if bad != nil {
-		*buf = key
-		keyBuffers.Put(buf)
+	if bad := q.makeKey(st != nil, args); bad != nil {
 		q.detail = bad.Error()
 		return q.bypass(ctx, st, query, args, ReasonArgs)
 	}
-	k := string(key)
-	*buf = key
-	keyBuffers.Put(buf)
-	q.key = k
-
 	// A context that has ended is not served, as database/sql would not.
 	if err := ctx.Err(); err != nil {
+		q.failed(err)
 		return nil, err
 	}
-
-	g := h.engine
-	now := g.now()
-	if e := g.mem.get(k, now); e != nil && !q.refresh {
-		v := g.judge(e, now, q.pol, c.loadsHere())
-		if v != verdictAsk {
-			outcome := Hit
-			switch v {
-			case verdictHitCompare, verdictHitRefresh, verdictStaleRefresh:
-				q.background(ctx, v, st, query, args, e)
-			}
-			if v == verdictStale || v == verdictStaleRefresh {
-				outcome = Stale
-			}
-			q.done(outcome, ReasonNone, time.Duration(now-e.stored))
-			return &cachedRows{res: e.result}, nil
-		}
+	if rows := q.fromMemory(ctx, st, query, args); rows != nil {
+		return rows, nil
 	}
-	if reason := g.unfit.get(k, now); reason != ReasonNone {
+	g := h.engine
+	if reason := g.unfit.get(q.key, g.now()); reason != ReasonNone {
 		return q.bypass(ctx, st, query, args, reason)
 	}
 
 	r, finished, err := q.request(st, query, args)
 	if err != nil {
-		q.detail = err.Error()
+		if err := q.malformed(err); err != nil {
+			return nil, err
+		}
 		return q.bypass(ctx, st, query, args, ReasonHint)
 	}
 	a, err := g.await(ctx, r)
@@ -122,7 +93,7 @@ func (c *conn) queryWithPolicy(ctx context.Context, opts *ctxOptions, st *stmt, 
 		q.failed(err)
 		var begun *rowsError
 		if errors.As(err, &begun) {
-			return &failedRows{names: begun.names, err: begun.err}, nil
+			return begun.rows(), nil
 		}
 		return nil, err
 	case a.rows != nil:
@@ -151,6 +122,9 @@ type queryState struct {
 // decide finds the policy that applies and the reason why it may not be followed.
 func (q *queryState) decide() error {
 	h, p := q.c.h, q.p
+	if h.observed {
+		q.began = h.engine.now()
+	}
 	q.refresh = p.refresh
 	if o := q.opts; o != nil {
 		if o.policy != nil {
@@ -171,21 +145,25 @@ func (q *queryState) decide() error {
 		}
 		return nil
 	}
-	if h.observed {
-		q.began = h.engine.now()
+	// A context's policy beats the hint and the rule, also in what they turn off.
+	own, off, foreign := q.pol == p.policy, p.off, p.foreign
+	if !own {
+		off, foreign = false, h.foreignTable(tablesFor(p.stmt.Reads, q.pol.Tables))
 	}
 	switch {
 	case h.closed.Load():
 		q.reason = ReasonClosed
 	case !h.enabled.Load():
 		q.reason = ReasonDisabled
-	case q.opts != nil && q.opts.bypass, p.off, q.pol.TTL <= 0:
+	case q.opts != nil && q.opts.bypass, off, q.pol.TTL <= 0:
 		q.reason = ReasonOff
 	case p.guard != ReasonNone:
 		q.reason, q.detail = p.guard, p.stmt.Word
+	case foreign != "":
+		q.reason, q.detail = ReasonTable, foreign
 	case p.stmt.Random && !q.pol.AllowVolatile:
 		q.reason, q.detail = ReasonVolatile, "random"
-	case p.stmt.Time && p.byRule && (q.opts == nil || q.opts.policy == nil):
+	case p.stmt.Time && p.byRule && own:
 		q.reason, q.detail = ReasonVolatile, "time"
 	default:
 		q.reason = q.c.sessionReason()
@@ -193,20 +171,92 @@ func (q *queryState) decide() error {
 	return nil
 }
 
-// malformed counts a malformed hint or policy, logs it once, and fails the query
-// under Config.StrictHints. Otherwise the query runs as without it.
+// malformed keeps the query from the cache because of a malformed hint or policy. It
+// returns an error when the query must fail.
 func (q *queryState) malformed(err error) error {
-	h := q.c.h
-	h.counters.hintErrors.Add(1)
-	q.p.logOnce.Do(func() {
-		h.log.Warn("sqlherd: malformed hint; the query runs uncached", "query", q.p.name, "error", err)
-	})
-	if h.cfg.StrictHints {
+	q.pol, q.reason, q.detail = nil, ReasonHint, err.Error()
+	if err := q.c.h.malformed(q.p, err); err != nil {
 		q.done(Bypassed, ReasonHint, 0)
 		return err
 	}
-	q.pol, q.reason, q.detail = nil, ReasonHint, err.Error()
 	return nil
+}
+
+// malformed logs the first malformed hint of a query family, and returns the error under
+// Config.StrictHints. Otherwise the statement runs as without the hint.
+func (h *Herd) malformed(p *plan, err error) error {
+	if h.families.firstMistake(p.name) {
+		h.log.Warn("sqlherd: malformed hint; the query runs uncached", "query", p.name, "error", err)
+	}
+	if h.cfg.StrictHints {
+		return err
+	}
+	return nil
+}
+
+// fast answers what memory can answer, and passes on what nothing is asked of us for. It is the way of nearly
+// all queries, and goes around sqlmw, whose wrappers cost as much as all that is done here. done is false
+// when the query must take the long way, which begins anew.
+func (c *conn) fast(ctx context.Context, query string, args []driver.NamedValue) (rows driver.Rows, done bool, err error) {
+	p := c.planFor(nil, query)
+	opts := optionsOf(ctx)
+	if p.plain && opts == nil {
+		rows, err := c.runRows(ctx, nil, p, query, args)
+		if err != driver.ErrSkip {
+			c.h.counters.outcomes[Passthrough].Add(1)
+		}
+		return rows, true, err
+	}
+	if !p.mayCache() || opts != nil && opts.policy != nil || ctx.Err() != nil {
+		return nil, false, nil
+	}
+	q := queryState{c: c, p: p, opts: opts, pol: p.policy}
+	if err := q.decide(); err != nil || q.reason != ReasonNone || q.refresh || q.makeKey(false, args) != nil {
+		return nil, false, nil
+	}
+	if rows := q.fromMemory(ctx, nil, query, args); rows != nil {
+		return rows, true, nil
+	}
+	return nil, false, nil
+}
+
+// fromMemory answers the query from memory if that is possible now, and else returns nil.
+func (q *queryState) fromMemory(ctx context.Context, st *stmt, query string, args []driver.NamedValue) driver.Rows {
+	if q.refresh {
+		return nil
+	}
+	g := q.c.h.engine
+	now := g.now()
+	e := g.mem.get(q.key, now)
+	if e == nil {
+		return nil
+	}
+	outcome := Hit
+	switch v := g.judge(e, now, q.pol, q.c.loadsHere()); v {
+	case verdictAsk:
+		return nil
+	case verdictHitCompare, verdictHitRefresh:
+		q.background(ctx, v, st, query, args, e)
+	case verdictStaleRefresh:
+		outcome = Stale
+		q.background(ctx, v, st, query, args, e)
+	case verdictStale:
+		outcome = Stale
+	}
+	q.done(outcome, ReasonNone, time.Duration(now-e.stored))
+	return &cachedRows{res: e.result}
+}
+
+// makeKey sets the query's key.
+func (q *queryState) makeKey(prepared bool, args []driver.NamedValue) *argError {
+	buf := keyBuffers.Get().(*[]byte)
+	key, bad := q.appendKey((*buf)[:0], prepared, args)
+	if bad == nil {
+		q.key = string(key)
+	}
+	*buf = key
+	keyBuffers.Put(buf)
+	return bad
 }
 
 // appendKey appends the query's key to dst.
@@ -241,7 +291,7 @@ func (q *queryState) request(st *stmt, query string, args []driver.NamedValue) (
 		tags:  tags,
 		slots: g.epochs.slotsOf(tags),
 		pol:   q.pol,
-		name:  q.p.name,
+		name:  q.name(),
 		gone:  q.c.src.loader.ctx.Done(),
 		force: q.refresh,
 	}
@@ -288,32 +338,55 @@ func (q *queryState) done(o Outcome, reason Reason, age time.Duration) {
 	if o == Bypassed || reason != ReasonNone {
 		h.counters.reasons[reason].Add(1)
 	}
-	q.p.counts.add(o)
-	if q.opts != nil && q.opts.info != nil {
-		info := Info{Outcome: o, Reason: reason, Detail: q.detail, Age: age, Name: q.p.name}
-		if q.key != "" {
-			id := keyDigest(q.key)
-			info.Key = hex.EncodeToString(id[:8])
-		}
-		if q.pol != nil {
-			pol := *q.pol
-			info.Policy = &pol
-		}
-		*q.opts.info = info
+	if reason == ReasonHint {
+		h.counters.hintErrors.Add(1)
 	}
-	if h.observed {
+	counts := q.p.counts
+	if q.pol != nil && q.pol != q.p.policy {
+		counts = h.families.of(q.name())
+	}
+	counts.add(o)
+	q.inform(o, reason, age)
+	if h.observed && o != Passthrough {
 		h.engine.observe.Query(QueryEvent{
-			Name: q.p.name, Outcome: o, Reason: reason, Age: age, Took: time.Duration(h.engine.now() - q.began),
+			Name: q.name(), Outcome: o, Reason: reason, Age: age, Took: time.Duration(h.engine.now() - q.began),
 		})
 	}
 }
 
 // failed counts a query whose rows could not be had.
 func (q *queryState) failed(err error) {
-	q.c.h.counters.queryErrors.Add(1)
-	if q.c.h.observed {
-		q.c.h.engine.observe.Query(QueryEvent{
-			Name: q.p.name, Outcome: Miss, Err: err, Took: time.Duration(q.c.h.engine.now() - q.began),
+	h := q.c.h
+	h.counters.queryErrors.Add(1)
+	q.inform(Miss, ReasonNone, 0)
+	if h.observed {
+		h.engine.observe.Query(QueryEvent{
+			Name: q.name(), Outcome: Miss, Err: err, Took: time.Duration(h.engine.now() - q.began),
 		})
 	}
+}
+
+// inform fills the Info of the caller's context.
+func (q *queryState) inform(o Outcome, reason Reason, age time.Duration) {
+	if q.opts == nil || q.opts.info == nil {
+		return
+	}
+	info := Info{Outcome: o, Reason: reason, Detail: q.detail, Age: age, Name: q.name()}
+	if q.key != "" {
+		id := keyDigest(q.key)
+		info.Key = hex.EncodeToString(id[:8])
+	}
+	if q.pol != nil {
+		pol := *q.pol
+		info.Policy = &pol
+	}
+	*q.opts.info = info
+}
+
+// name returns the label of the query family, which a context's policy may give.
+func (q *queryState) name() string {
+	if q.pol != nil && q.pol.Name != "" {
+		return q.pol.Name
+	}
+	return q.p.name
 }

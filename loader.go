@@ -171,7 +171,6 @@ func readAll(ctx context.Context, real driver.Conn, q *loadQuery) (res loadResul
 	if err != nil {
 		return loadResult{}, err
 	}
-	names := rows.Columns()
 	handed := false
 	defer func() {
 		if handed {
@@ -183,7 +182,7 @@ func readAll(ctx context.Context, real driver.Conn, q *loadQuery) (res loadResul
 			cerr = serr
 		}
 		if err == nil && cerr != nil {
-			res, err = loadResult{}, &rowsError{names: names, err: cerr}
+			res, err = loadResult{}, &rowsError{head: res.rows, err: cerr, closing: true}
 		}
 	}()
 
@@ -206,7 +205,7 @@ func readAll(ctx context.Context, real driver.Conn, q *loadQuery) (res loadResul
 			break
 		}
 		if err != nil {
-			return loadResult{}, &rowsError{names: names, err: err}
+			return loadResult{}, &rowsError{head: b.Result(), err: err}
 		}
 		if err := b.Append(row); err != nil {
 			return hand(ReasonType, row, false)
@@ -225,15 +224,32 @@ func readAll(ctx context.Context, real driver.Conn, q *loadQuery) (res loadResul
 	return loadResult{rows: b.Result()}, nil
 }
 
-// A rowsError is the end of rows that began well. The caller's query succeeds, as it would have, and its
-// rows fail.
+// A rowsError is the end of rows that began well. The caller's query succeeds, as it would
+// have, and its rows fail where those of the driver did.
 type rowsError struct {
-	names []string
-	err   error
+	head    *rowcodec.Result // the rows before
+	err     error
+	closing bool // it is Close that failed, after the last row
 }
 
 func (e *rowsError) Error() string { return e.err.Error() }
 func (e *rowsError) Unwrap() error { return e.err }
+
+// rows returns what one of its callers reads.
+func (e *rowsError) rows() *failedRows {
+	return &failedRows{cachedRows: cachedRows{res: e.head}, end: e}
+}
+
+// withoutRows returns err as it can be remembered: a rowsError without the rows, which would
+// take memory that nobody counts.
+func withoutRows(err error) error {
+	e, ok := err.(*rowsError)
+	if !ok {
+		return err
+	}
+	empty := rowcodec.NewBuilder(e.head.Columns(), e.head.Traits()).Result()
+	return &rowsError{head: empty, err: e.err, closing: e.closing}
+}
 
 // openRows runs q the way the application would have: as a prepared statement if it was one, and as
 // one if the driver asks for that.

@@ -6,7 +6,6 @@ import (
 	"database/sql/driver"
 	"encoding/hex"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -21,6 +20,7 @@ import (
 // identifiers can make every text unique. All but the atomics is fixed when it is made.
 type plan struct {
 	src  *source
+	text string // "" when the plan is not kept
 	stmt sqllex.Statement
 	name string // label of the query family
 
@@ -32,19 +32,20 @@ type plan struct {
 	off     bool   // @nocache, or a TTL of nothing
 	refresh bool   // @refresh
 	guard   Reason // why the statement can never be cached
+	foreign string // a table that is not in Config.Tables, under policy
 
 	reads []string // tables it depends on, as tags
 
+	plain      bool // no policy, no hint, no effects: nothing is asked of us
 	hasEffects bool // any of the following
 	taints     bool
 	tx         sqllex.TxEffect
 	writes     writeEffects // apart from tags with arguments
 	writeTags  []tagTemplate
 
-	heads   [2][]byte // of keys: simple and prepared
-	counts  *familyCounts
-	rules   *rulesVersion // that it was made under
-	logOnce sync.Once
+	heads  [2][]byte // of keys: simple and prepared
+	counts *familyCounts
+	rules  *rulesVersion // that it was made under
 }
 
 // planTextMax bounds the texts that are kept, and those that can be cached.
@@ -72,18 +73,35 @@ func (s *source) plan(text string) *plan {
 	}
 	p := s.makePlan(text)
 	if len(text) <= planTextMax {
-		s.plans.cache.Set(strings.Clone(text), p)
+		// The application's own string, so that conn.planFor sees the same one again.
+		p.text = text
+		s.plans.cache.Set(text, p)
 	}
 	return p
 }
 
+// plansRecent is how many plans a conn keeps at hand. Most texts are constants of the program, and
+// two strings of the same bytes in memory are equal without a look at them.
+const plansRecent = 4
+
+// planFor returns the plan of what the conn is about to run.
 func (c *conn) planFor(st *stmt, query string) *plan {
-	if st != nil && st.p.rules == c.h.rules.Load() {
+	rules := c.h.rules.Load()
+	if st != nil && st.p.rules == rules {
 		return st.p
+	}
+	for _, p := range c.recent {
+		if p != nil && p.text == query && p.rules == rules {
+			return p
+		}
 	}
 	p := c.src.plan(query)
 	if st != nil {
 		st.p = p
+	}
+	if p.text != "" {
+		c.recent[c.nextRecent%plansRecent] = p
+		c.nextRecent++
 	}
 	return p
 }
@@ -165,21 +183,27 @@ func (p *plan) setPolicy(pol *Policy) {
 	}
 	p.tags, _ = parseTags(pol.Tags) // resolve has checked them
 	tables := tablesFor(p.stmt.Reads, pol.Tables)
-	if p.guard == ReasonNone && len(h.tables) > 0 {
-		for _, t := range tables {
-			if !h.tables[tableName(t)] {
-				p.guard = ReasonTable
-				p.stmt.Word = t
-			}
+	p.foreign = h.foreignTable(tables)
+	p.reads = tableTags(tables)
+}
+
+// foreignTable returns the first of tables that is not in Config.Tables; "" if all are.
+func (h *Herd) foreignTable(tables []string) string {
+	if len(h.tables) == 0 {
+		return ""
+	}
+	for _, t := range tables {
+		if !h.tables[tableName(t)] {
+			return t
 		}
 	}
-	p.reads = tableTags(tables)
+	return ""
 }
 
 // mayCache says whether a query of this text may be answered without the database, so that
 // preparing it can wait.
 func (p *plan) mayCache() bool {
-	return p.policy != nil && p.guard == ReasonNone && !p.off
+	return p.policy != nil && p.guard == ReasonNone && p.foreign == "" && !p.off
 }
 
 // head returns the part of the key that the text decides.
@@ -213,14 +237,15 @@ func (p *plan) makeEffects() {
 			}
 		}
 	}
-	p.hasEffects = p.taints || p.tx != sqllex.TxNone || p.writes.any() || len(p.writeTags) > 0
+	p.hasEffects = p.taints || p.tx != sqllex.TxNone || p.writes.any() || len(p.writeTags) > 0 || p.mayCommit()
+	p.plain = p.policy == nil && p.hinted == nil && p.hintErr == nil && !p.hasEffects
 	p.heads[0] = keyHead(p.src.h.cfg.Namespace, p.src.identity, st.Key, false)
 	p.heads[1] = keyHead(p.src.h.cfg.Namespace, p.src.identity, st.Key, true)
 }
 
 // effectsOf returns what running the statement with args may write.
 func (p *plan) effectsOf(ctx context.Context, args []driver.NamedValue) (writeEffects, error) {
-	if !p.writes.any() && len(p.writeTags) == 0 {
+	if len(p.stmt.Writes) == 0 && !p.writes.any() && len(p.writeTags) == 0 {
 		return writeEffects{}, nil
 	}
 	e := p.writes
@@ -273,6 +298,24 @@ func (q *queryState) tags(args []driver.NamedValue) ([]string, error) {
 	return tags, nil
 }
 
+// mayHaveWritten says whether the statement may have written though it ended with err.
+func (p *plan) mayHaveWritten(err error) bool {
+	// Of several statements, or of a procedure, the last one alone may have failed.
+	return p.stmt.Guard == sqllex.GuardMulti || p.stmt.AllTables || !refusedWhole(err)
+}
+
+// mayCommit says whether the statement may end an open transaction that it does not
+// name: MySQL commits before it changes a schema, and procedures may commit.
+func (p *plan) mayCommit() bool {
+	switch p.stmt.Class {
+	case sqllex.ClassUnknown:
+		return p.stmt.AllTables // all but an empty text
+	case sqllex.ClassSchema:
+		return p.src.dialect != PostgreSQL && p.src.dialect != SQLite
+	}
+	return false
+}
+
 func tableTags(tables []string) []string {
 	out := make([]string, len(tables))
 	for i, t := range tables {
@@ -289,12 +332,23 @@ type writeEffects struct {
 
 func (e writeEffects) any() bool { return e.all || len(e.tags) > 0 }
 
+// effectsMax bounds the tags that one transaction is remembered to have written; more are
+// everything.
+const effectsMax = 1000
+
 func (e *writeEffects) add(o writeEffects) {
 	e.all = e.all || o.all
 	for _, t := range o.tags {
+		if e.all {
+			break
+		}
 		if !slices.Contains(e.tags, t) {
 			e.tags = append(e.tags, t)
 		}
+		e.all = len(e.tags) > effectsMax
+	}
+	if e.all {
+		e.tags = nil
 	}
 }
 
@@ -358,9 +412,25 @@ var noFamily familyCounts
 const familiesKept = 1024
 
 type families struct {
-	mu   sync.Mutex
-	m    map[string]*familyCounts
-	rest familyCounts
+	mu     sync.Mutex
+	m      map[string]*familyCounts
+	rest   familyCounts
+	logged map[string]bool // families whose malformed hint has been logged
+}
+
+// firstMistake answers true once for a family. It goes by the family and not by the text, which
+// trace comments can make another one each time.
+func (f *families) firstMistake(name string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.logged[name] || len(f.logged) >= familiesKept {
+		return false
+	}
+	if f.logged == nil {
+		f.logged = make(map[string]bool)
+	}
+	f.logged[name] = true
+	return true
 }
 
 func (f *families) of(name string) *familyCounts {

@@ -42,6 +42,9 @@ const (
 	// the time that their load may take. A stamp that dies early costs a miss.
 	stampSlack = 5 * time.Second
 
+	// bulkyMin is the size from which an entry travels to Redis alone.
+	bulkyMin = 16 << 10
+
 	// tagPlainMax is the length up to which a tag is its own name.
 	tagPlainMax = 64
 	// tagNamesMax bounds the names of stamps that are kept.
@@ -345,12 +348,17 @@ func (s *redisStore) put(ctx context.Context, l lease, e *sharedEntry) (putOutco
 	c := s.line.newCall().run(putScript, s.names.entry(id), s.names.lease(id),
 		l.token, int64(l.fence), int64(millis(life)), value,
 		s.channel(), s.message(messageStored, id[:]), s.message(messageReleased, id[:]))
-	r, err := s.one(ctx, "put", c, s.line.bulky)
+	queue := s.line.quick
+	if len(value) > bulkyMin {
+		queue = s.line.bulky
+	}
+	r, err := s.one(ctx, "put", c, queue)
 	switch {
 	case err != nil:
 		return putFenced, err
 	case r == int64(1):
 		s.n.putsStored.Add(1)
+		s.n.messagesOut.Add(1)
 		s.n.bytesPut.Add(uint64(len(value)))
 		return putStored, nil
 	}
@@ -359,7 +367,10 @@ func (s *redisStore) put(ctx context.Context, l lease, e *sharedEntry) (putOutco
 }
 
 func (s *redisStore) release(ctx context.Context, l lease) error {
-	_, err := s.one(ctx, "release", s.releaseCall(l), s.line.quick)
+	r, err := s.one(ctx, "release", s.releaseCall(l), s.line.quick)
+	if r == int64(1) {
+		s.n.messagesOut.Add(1)
+	}
 	return err
 }
 
@@ -405,6 +416,8 @@ func (s *redisStore) invalidateSome(ctx context.Context, tags []string) error {
 			failed, err = append(failed, t), rerr
 		case r != int64(1):
 			s.n.messagesRefused.Add(1)
+		default:
+			s.n.messagesOut.Add(1)
 		}
 	}
 	if err == nil {
@@ -438,6 +451,7 @@ func (s *redisStore) invalidatePlainly(ctx context.Context, tags []string, limit
 		s.n.messagesRefused.Add(uint64(len(tags)))
 		return err
 	}
+	s.n.messagesOut.Add(uint64(len(tags)))
 	return nil
 }
 
@@ -651,7 +665,6 @@ func (s *redisStore) message(kind byte, payload []byte) []byte {
 	b := make([]byte, messageHead, messageHead+nonceLen+len(payload)+tagLen)
 	b[0], b[1] = messageVersion, kind
 	copy(b[2:], s.self[:])
-	s.n.messagesOut.Add(1)
 	if len(s.opt.keys) == 0 {
 		return append(b, payload...)
 	}

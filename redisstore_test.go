@@ -515,6 +515,29 @@ func TestAFlushedScriptCacheCostsNoError(t *testing.T) {
 	}
 }
 
+func FuzzMessage(f *testing.F) {
+	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	f.Cleanup(func() { _ = c.Close() })
+	var stores []*redisStore
+	for _, keys := range [][][]byte{nil, testKeys("a")} {
+		s := newTestStore(f, redisStoreOptions{client: c, namespace: "n", keys: keys})
+		s.events = newHearing()
+		stores = append(stores, s)
+		id := s.id("k")
+		other := &redisStore{opt: s.opt, names: redisNames{namespace: "n", key: s.names.key}}
+		for _, payload := range [][]byte{nil, id[:], appendTag(nil, "t:a"), appendTag(appendTag(nil, ""), "g:b")} {
+			for _, kind := range []byte{messageStored, messageReleased, messageInvalidated} {
+				f.Add(string(other.message(kind, payload)))
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, m string) {
+		for _, s := range stores {
+			s.hear(m)
+		}
+	})
+}
+
 // A proxy stands between a client and a server, and can be told to misbehave.
 type proxy struct {
 	l      net.Listener
@@ -630,7 +653,7 @@ func silentServer(t testing.TB) string {
 				return
 			}
 			conns = append(conns, c)
-			wg.Go(func() { io.Copy(io.Discard, c) })
+			wg.Go(func() { _, _ = io.Copy(io.Discard, c) })
 		}
 	})
 	t.Cleanup(func() { l.Close(); wg.Wait() })
@@ -1001,7 +1024,7 @@ func TestAReadOnlyRedisStillAnswersReads(t *testing.T) {
 	if err := c.ConfigSet(t.Context(), "replica-serve-stale-data", "yes").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
+	if err := c.ReplicaOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 * breakerFailures {

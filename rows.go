@@ -61,7 +61,7 @@ func (r *cachedRows) ColumnTypeDatabaseTypeName(i int) string {
 }
 
 func (r *cachedRows) ColumnTypeScanType(i int) reflect.Type {
-	if t := r.res.Columns()[i].ScanType; t != nil {
+	if t := r.res.Columns()[i].ScanType; t != nil || r.res.Traits().Has(rowcodec.TraitScanType) {
 		return t
 	}
 	return reflect.TypeFor[any]()
@@ -82,15 +82,26 @@ func (r *cachedRows) ColumnTypePrecisionScale(i int) (precision, scale int64, ok
 	return c.Precision, c.Scale, c.HasPrecisionScale
 }
 
-// failedRows are rows that fail.
+// failedRows are rows that end in an error.
 type failedRows struct {
-	names []string
-	err   error
+	cachedRows
+	end *rowsError
 }
 
-func (r *failedRows) Columns() []string         { return r.names }
-func (r *failedRows) Close() error              { return nil }
-func (r *failedRows) Next([]driver.Value) error { return r.err }
+func (r *failedRows) Next(dest []driver.Value) error {
+	err := r.cachedRows.Next(dest)
+	if err == io.EOF && !r.end.closing {
+		return r.end.err
+	}
+	return err
+}
+
+func (r *failedRows) Close() error {
+	if r.end.closing {
+		return r.end.err
+	}
+	return nil
+}
 
 // A stream gives the rows of a load whose result could not be kept: first those already
 // read, then the live ones. Exactly one caller gets it.
@@ -163,7 +174,7 @@ var _ interface{ Unwrap() driver.Rows } = (*streamRows)(nil)
 func (r *streamRows) Unwrap() driver.Rows { return r.s.live }
 
 func (r *streamRows) Columns() []string {
-	if r.s.head != nil && r.i <= r.s.head.NumRows() {
+	if r.s.head != nil {
 		return r.s.head.Names()
 	}
 	return r.s.live.Columns()
@@ -212,12 +223,21 @@ func (r *streamRows) NextResultSet() error {
 	return nil
 }
 
-func (r *streamRows) ColumnTypeDatabaseTypeName(i int) string { return databaseTypeName(r.s.live, i) }
-func (r *streamRows) ColumnTypeScanType(i int) reflect.Type   { return scanType(r.s.live, i) }
-func (r *streamRows) ColumnTypeLength(i int) (int64, bool)    { return length(r.s.live, i) }
-func (r *streamRows) ColumnTypeNullable(i int) (bool, bool)   { return nullable(r.s.live, i) }
+// told returns who tells of the columns: for the first result set what was read before its first
+// row, since some drivers forget their columns at the end of the rows, and that may have been met.
+func (r *streamRows) told() driver.Rows {
+	if r.s.head != nil {
+		return &cachedRows{res: r.s.head}
+	}
+	return r.s.live
+}
+
+func (r *streamRows) ColumnTypeDatabaseTypeName(i int) string { return databaseTypeName(r.told(), i) }
+func (r *streamRows) ColumnTypeScanType(i int) reflect.Type   { return scanType(r.told(), i) }
+func (r *streamRows) ColumnTypeLength(i int) (int64, bool)    { return length(r.told(), i) }
+func (r *streamRows) ColumnTypeNullable(i int) (bool, bool)   { return nullable(r.told(), i) }
 func (r *streamRows) ColumnTypePrecisionScale(i int) (int64, int64, bool) {
-	return precisionScale(r.s.live, i)
+	return precisionScale(r.told(), i)
 }
 
 // writeRows are the rows of a statement that writes. done is called once, when they

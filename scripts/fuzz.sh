@@ -6,9 +6,14 @@ cd "$(dirname "$0")/.."
 source scripts/lib.sh
 
 fuzz_module() {
-	local package target status=0
+	local package listed target status=0
 	for package in $(go list ./...); do
-		for target in $(go test -list '^Fuzz' "$package" | grep '^Fuzz' || true); do
+		if ! listed=$(go test -list '^Fuzz' "$package"); then
+			printf '%s\n' "$listed"
+			status=1
+			continue
+		fi
+		for target in $(grep '^Fuzz' <<<"$listed" || true); do
 			printf '%s%s %s%s\n' "$bold" "${package##*/}" "$target" "$plain"
 			go test -run='^$' -fuzz="^$target\$" -fuzztime="${FUZZTIME:-20s}" "$package" || status=1
 		done

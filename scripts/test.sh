@@ -52,7 +52,7 @@ formatted() {
 tidied() {
 	local diff errors
 	errors=$(mktemp)
-	if diff=$(go mod tidy -diff 2>"$errors"); then
+	if diff=$(GOWORK=off go mod tidy -diff 2>"$errors"); then
 		rm -f "$errors"
 		return 0
 	fi
@@ -69,7 +69,7 @@ tidied() {
 	return 1
 }
 
-alone() { quietly env GOWORK=off go build ./... && quietly env GOWORK=off go vet ./...; }
+alone() { quietly env GOWORK=off go build -o /dev/null ./... && quietly env GOWORK=off go vet ./...; }
 
 vet_elsewhere() {
 	local status=0

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // A database holds the product that everybody reads. Its query takes -load inside the
@@ -44,6 +46,20 @@ const (
 
 // cleanupTimeout bounds what is done at a server after the end, or after ^C.
 const cleanupTimeout = 5 * time.Second
+
+// checkDSN reports what keeps a -dsn from being used at all.
+func checkDSN(dsn string) (err error) {
+	switch scheme, _, _ := strings.Cut(dsn, ":"); scheme {
+	case "mysql":
+		_, err = mysqlConfig(dsn)
+	case "postgres", "postgresql":
+		_, err = pgx.ParseConfig(dsn)
+	}
+	if err != nil {
+		return fmt.Errorf("-dsn: %w", err)
+	}
+	return nil
+}
 
 func openDatabase(ctx context.Context, opt options) (database, error) {
 	switch scheme, _, _ := strings.Cut(opt.dsn, ":"); scheme {

@@ -18,7 +18,7 @@ import (
 // A mysqlDatabase is two tables and a function at a MySQL or MariaDB server, which counts the
 // queries itself. Connections are counted where the driver opens them.
 type mysqlDatabase struct {
-	dsn   string // as the driver takes it
+	url   string
 	host  string
 	name  string // what the names of our tables and our function begin with
 	load  time.Duration
@@ -26,11 +26,7 @@ type mysqlDatabase struct {
 }
 
 func openMySQL(ctx context.Context, rawURL string, load time.Duration) (_ database, err error) {
-	dsn, err := mysqlDSN(rawURL)
-	if err != nil {
-		return nil, fmt.Errorf("-dsn: %w", err)
-	}
-	cfg, err := mysql.ParseDSN(dsn)
+	cfg, err := mysqlConfig(rawURL)
 	if err != nil {
 		return nil, fmt.Errorf("-dsn: %w", err)
 	}
@@ -38,7 +34,7 @@ func openMySQL(ctx context.Context, rawURL string, load time.Duration) (_ databa
 	if err != nil {
 		return nil, fmt.Errorf("-dsn: %w", err)
 	}
-	m := &mysqlDatabase{dsn: dsn, host: cfg.Addr, name: objectName(), load: load, admin: sql.OpenDB(base)}
+	m := &mysqlDatabase{url: rawURL, host: cfg.Addr, name: objectName(), load: load, admin: sql.OpenDB(base)}
 	defer func() {
 		if err != nil {
 			_ = m.close() // the error that brought us here is the one to tell
@@ -76,31 +72,24 @@ func mysqlAdvice(err error) string {
 	return ""
 }
 
-// mysqlDSN turns a URL into what the driver takes.
-func mysqlDSN(raw string) (string, error) {
+// mysqlConfig turns a URL into the driver's configuration. The URL's parameters are the driver's.
+func mysqlConfig(raw string) (*mysql.Config, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
-		return "", errors.New("not a URL") // its text may hold a password
+		return nil, errors.New("not a URL") // the error's text may hold a password
 	}
 	name := strings.TrimPrefix(u.Path, "/")
 	if u.Hostname() == "" || name == "" {
-		return "", errors.New("must name a host and a database, as mysql://user:password@host/name does")
+		return nil, errors.New("must name a host and a database, as mysql://user:password@host/name does")
 	}
-	cfg := mysql.NewConfig()
+	cfg, err := mysql.ParseDSN("/?" + u.RawQuery)
+	if err != nil {
+		return nil, err
+	}
 	cfg.User = u.User.Username()
 	cfg.Passwd, _ = u.User.Password()
-	cfg.Net = "tcp"
-	cfg.Addr = net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "3306"))
-	cfg.DBName = name
-	dsn := cfg.FormatDSN()
-	if u.RawQuery == "" {
-		return dsn, nil
-	}
-	glue := "?"
-	if strings.Contains(dsn[strings.LastIndexByte(dsn, '/'):], "?") {
-		glue = "&"
-	}
-	return dsn + glue + u.RawQuery, nil
+	cfg.Net, cfg.Addr, cfg.DBName = "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "3306")), name
+	return cfg, nil
 }
 
 // in puts our name into a statement.
@@ -115,10 +104,10 @@ func (m *mysqlDatabase) query(comment string) string {
 		comment, m.load.Milliseconds()))
 }
 
-func (m *mysqlDatabase) source(int) source { return source{Driver: "mysql", DSN: m.dsn} }
+func (m *mysqlDatabase) source(int) source { return source{Driver: "mysql", DSN: m.url} }
 
 func mysqlConnector(s source, book *bookkeeper) (driver.Connector, error) {
-	cfg, err := mysql.ParseDSN(s.DSN)
+	cfg, err := mysqlConfig(s.DSN)
 	if err != nil {
 		return nil, err
 	}

@@ -122,6 +122,8 @@ func parseOptions(args []string) (options, error) {
 		lasts("ttl", opt.ttl, ttlMin, ttlMax),
 		checkURL("dsn", opt.dsn, "postgres", "postgresql", "mysql"),
 		checkURL("redis", opt.redis, "redis", "rediss", "unix"),
+		checkDSN(opt.dsn),
+		checkRedis(opt.redis),
 	} {
 		if err != nil {
 			return opt, err

@@ -19,6 +19,17 @@ type sharedCache struct {
 // pingTimeout bounds the question whether there is a server.
 const pingTimeout = 2 * time.Second
 
+// checkRedis reports what keeps a -redis from being used at all.
+func checkRedis(rawURL string) error {
+	if rawURL == "" {
+		return nil
+	}
+	if _, err := redis.ParseURL(rawURL); err != nil {
+		return fmt.Errorf("-redis: %w", err)
+	}
+	return nil
+}
+
 // openSharedCache starts an embedded server when rawURL is empty.
 func openSharedCache(ctx context.Context, rawURL string) (*sharedCache, error) {
 	if rawURL == "" {
@@ -34,6 +45,7 @@ func openSharedCache(ctx context.Context, rawURL string) (*sharedCache, error) {
 	if err != nil {
 		return nil, fmt.Errorf("-redis: %w", err)
 	}
+	redis.SetLogger(silence{}) // the error says it
 	client := redis.NewClient(opt)
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
@@ -49,3 +61,8 @@ func (c *sharedCache) close() {
 		c.embedded.Close()
 	}
 }
+
+// silence is a logger for go-redis.
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
