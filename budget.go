@@ -39,9 +39,9 @@ func (b *budget) acquire(ctx context.Context) (driver.Conn, error) {
 		b.mu.Unlock()
 		return nil, nil
 	}
-	if real, clean := b.takeLocked(); real != nil {
+	if d := b.takeLocked(); d != nil {
 		b.mu.Unlock()
-		return handOver(real, clean), nil
+		return d.handOver(), nil
 	}
 	w := &budgetWaiter{ready: make(chan driver.Conn, 1)}
 	b.waiters = append(b.waiters, w)
@@ -69,27 +69,16 @@ func (b *budget) acquire(ctx context.Context) (driver.Conn, error) {
 	}
 }
 
-// handOver makes a taken connection fit for another conn. One whose session is unknown, or that
-// holds statements, is closed; the right to dial in its place remains.
-func handOver(real driver.Conn, clean bool) driver.Conn {
-	if clean {
-		return real
-	}
-	_ = real.Close() // nobody is left to whom its error could be told
-	return nil
-}
-
 // takeLocked takes the real connection of the conn that has been idle longest.
-func (b *budget) takeLocked() (real driver.Conn, clean bool) {
-	for i := 0; i < len(b.idlers); i++ {
-		c := b.idlers[i]
-		if real, clean := c.detach(); real != nil {
+func (b *budget) takeLocked() *detached {
+	for i, c := range b.idlers {
+		if d := c.detach(); d != nil {
 			c.idling = false
-			b.idlers = append(b.idlers[:i], b.idlers[i+1:]...)
-			return real, clean
+			b.idlers = slices.Delete(b.idlers, i, i+1)
+			return d
 		}
 	}
-	return nil, false
+	return nil
 }
 
 // release says that a real connection is gone, or that a dial failed.
@@ -125,15 +114,15 @@ func (b *budget) idle(c *conn) {
 		b.mu.Unlock()
 		return
 	}
-	real, clean := c.detach()
-	if real == nil {
+	d := c.detach()
+	if d == nil {
 		b.mu.Unlock()
 		return
 	}
 	w := b.waiters[0]
 	b.waiters = b.waiters[1:]
 	b.mu.Unlock()
-	w.ready <- handOver(real, clean)
+	w.ready <- d.handOver()
 }
 
 // busy says that c is taken out of the pool, or closed. After it, nobody takes c's
@@ -164,14 +153,14 @@ func (b *budget) serve() {
 			b.mu.Unlock()
 			return
 		}
-		real, clean := b.takeLocked()
-		if real == nil {
+		d := b.takeLocked()
+		if d == nil {
 			b.mu.Unlock()
 			return
 		}
 		w := b.waiters[0]
 		b.waiters = b.waiters[1:]
 		b.mu.Unlock()
-		w.ready <- handOver(real, clean)
+		w.ready <- d.handOver()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/sqlherd/sqlherd/internal/sqllex"
@@ -24,8 +25,8 @@ type conn struct {
 
 	mu     sync.Mutex // held while real or the statements of an idle conn change
 	real   driver.Conn
-	gen    uint64 // counts the real connections; a stmt of another one is gone
-	stmts  int    // real statements that are open on real
+	gen    uint64  // counts the real connections; a stmt of another one is gone
+	stmts  []*stmt // whose real statements are open on real
 	closed bool
 
 	// The session of real. All of it is forgotten with real.
@@ -86,33 +87,56 @@ func (c *conn) dial(ctx context.Context) (driver.Conn, error) {
 	c.mu.Lock()
 	c.real = real
 	c.gen++
-	c.stmts = 0
+	c.stmts = nil
 	c.mu.Unlock()
 	return real, nil
 }
 
-// detach takes the real connection away from an idle conn. clean says that another
-// conn may go on with it. It answers nil when the conn is being
-// used or closed after all. The caller is the budget.
-func (c *conn) detach() (real driver.Conn, clean bool) {
+// detach takes the real connection away from an idle conn. It answers nil when the conn is
+// closing a statement, or closed after all. The caller is the budget.
+func (c *conn) detach() *detached {
 	if !c.mu.TryLock() {
-		return nil, false
+		return nil
 	}
 	defer c.mu.Unlock()
 	if c.closed || c.real == nil {
-		return nil, false
+		return nil
 	}
-	real = c.real
-	clean = c.stmts == 0 && !c.tainted && !c.textTx && !c.inTx && !c.dropAfter
+	d := &detached{real: c.real}
+	for _, s := range c.stmts {
+		d.stmts = append(d.stmts, s.real)
+		s.real = nil
+	}
+	d.clean = len(d.stmts) == 0 && !c.tainted && !c.textTx && !c.inTx && !c.dropAfter
 	c.real = nil
 	c.forget()
-	return real, clean
+	return d
+}
+
+// detached is a real connection that no conn has. clean says that another may go on with it.
+type detached struct {
+	real  driver.Conn
+	stmts []driver.Stmt // open on real
+	clean bool
+}
+
+// handOver makes the connection fit for another conn. One whose session is unknown, or that
+// holds statements, is closed; the right to dial in its place remains.
+func (d *detached) handOver() driver.Conn {
+	if d.clean {
+		return d.real
+	}
+	for _, st := range d.stmts {
+		_ = st.Close() // nobody is left to whom its error could be told
+	}
+	_ = d.real.Close() // as above
+	return nil
 }
 
 // forget resets what was known of the real connection's session.
 func (c *conn) forget() {
 	c.gen++
-	c.stmts = 0
+	c.stmts = nil
 	c.tainted, c.inTx, c.textTx, c.txUnknown, c.dropAfter = false, false, false, false, false
 	c.dirty = writeEffects{}
 }
@@ -445,7 +469,7 @@ func (s *stmt) ready(ctx context.Context, real driver.Conn) (driver.Stmt, error)
 	}
 	s.c.mu.Lock()
 	s.real, s.gen = st, s.c.gen
-	s.c.stmts++
+	s.c.stmts = append(s.c.stmts, s)
 	s.c.mu.Unlock()
 	return st, nil
 }
@@ -465,7 +489,9 @@ func (s *stmt) close() error {
 	}
 	st := s.real
 	s.real = nil
-	s.c.stmts--
+	if i := slices.Index(s.c.stmts, s); i >= 0 {
+		s.c.stmts = slices.Delete(s.c.stmts, i, i+1)
+	}
 	return st.Close()
 }
 

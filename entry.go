@@ -10,7 +10,9 @@ import (
 	"errors"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/klauspost/compress/s2"
@@ -219,7 +221,10 @@ type entryHeader struct {
 
 // decode reads the bytes of key's entry. current holds the present stamps of the reader's tags. What it
 // allocates is bounded by the bytes' length and by limits, whatever they say.
-func (c *entryCodec) decode(b []byte, key string, current []stamp) (*rowcodec.Result, entryHeader, entryFault) {
+//
+// When last holds the rows of the very same bytes, and somebody still has them, they are returned again; nil does
+// without.
+func (c *entryCodec) decode(b []byte, key string, current []stamp, last *lastRows) (*rowcodec.Result, entryHeader, entryFault) {
 	body, h, flags, rawLen, fault := c.open(b, key)
 	if fault != faultNone {
 		return nil, entryHeader{}, fault
@@ -227,6 +232,12 @@ func (c *entryCodec) decode(b []byte, key string, current []stamp) (*rowcodec.Re
 	// Before the rows are decoded: a busy tag makes many such entries.
 	if !sameStamps(b[entryHead:entryHead+16*int(binary.BigEndian.Uint16(b[offStamps:]))], current) {
 		return nil, entryHeader{}, faultStamp
+	}
+	if len(body) < lastRowsMin {
+		last = nil
+	}
+	if res := last.find(b, key); res != nil {
+		return res, h, faultNone
 	}
 
 	if flags&flagCompressed != 0 {
@@ -252,11 +263,56 @@ func (c *entryCodec) decode(b []byte, key string, current []stamp) (*rowcodec.Re
 	res, err := rowcodec.DecodeLimit(body, c.resultLimit())
 	switch {
 	case err == nil:
+		last.keep(b, key, res)
 		return res, h, faultNone
 	case errors.Is(err, rowcodec.ErrTooLarge):
 		return nil, entryHeader{}, faultSize
 	}
 	return nil, entryHeader{}, faultRows
+}
+
+// lastRows remembers the rows that were last decoded from an entry, for as long as somebody
+// else keeps them: memory, or the callers who are reading them. An entry is read far more often than it
+// changes, for memory is compared with Redis every now and then, and decoding its rows costs more than
+// all the rest of a look-up.
+type lastRows struct{ p atomic.Pointer[knownRows] }
+
+type knownRows struct {
+	key  string
+	mark entryMark
+	rows weak.Pointer[rowcodec.Result]
+}
+
+// An entryMark tells the bytes of one key's entry, which have been verified, from all others of that key: header, with fence
+// and checksum, and the last 16 bytes, which are the tag when it is sealed.
+type entryMark struct {
+	size int
+	head [entryHead]byte
+	tail [tagLen]byte
+}
+
+func markOf(b []byte) entryMark {
+	return entryMark{len(b), [entryHead]byte(b), [tagLen]byte(b[len(b)-tagLen:])}
+}
+
+// lastRowsMin is the size of encoded rows from which it pays to remember them.
+const lastRowsMin = 1 << 10
+
+func (l *lastRows) find(b []byte, key string) *rowcodec.Result {
+	if l == nil {
+		return nil
+	}
+	known := l.p.Load()
+	if known == nil || known.key != key || known.mark != markOf(b) {
+		return nil
+	}
+	return known.rows.Value()
+}
+
+func (l *lastRows) keep(b []byte, key string, res *rowcodec.Result) {
+	if l != nil {
+		l.p.Store(&knownRows{key, markOf(b), weak.Make(res)})
+	}
 }
 
 // open checks that b is an entry of key and unchanged, and returns its rows, perhaps still

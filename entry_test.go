@@ -53,7 +53,7 @@ func TestAnEntryComesBackAsItWas(t *testing.T) {
 					if (b[offFlags]&flagCompressed != 0) != (rows >= 1000) {
 						t.Errorf("flags %b of %d bytes", b[offFlags], len(b))
 					}
-					res, h, fault := c.decode(b, "k", stamps)
+					res, h, fault := c.decode(b, "k", stamps, nil)
 					if fault != faultNone {
 						t.Fatal(fault)
 					}
@@ -78,7 +78,7 @@ func TestNoByteOfAnEntryCanBeChangedUnnoticed(t *testing.T) {
 				for i := 0; i < len(b); i++ {
 					for _, flip := range []byte{1, 0x80, 0xff} {
 						b[i] ^= flip
-						if _, _, fault := c.decode(b, "k", stamps); fault == faultNone {
+						if _, _, fault := c.decode(b, "k", stamps, nil); fault == faultNone {
 							t.Fatalf("byte %d of %d, %#x: unnoticed", i, len(b), flip)
 						}
 						b[i] ^= flip
@@ -87,7 +87,7 @@ func TestNoByteOfAnEntryCanBeChangedUnnoticed(t *testing.T) {
 						i += 50
 					}
 				}
-				if _, _, fault := c.decode(b, "k", stamps); fault != faultNone {
+				if _, _, fault := c.decode(b, "k", stamps, nil); fault != faultNone {
 					t.Fatal(fault)
 				}
 			}
@@ -101,16 +101,16 @@ func TestNoTruncatedOrExtendedEntryIsServed(t *testing.T) {
 			stamps := testStamps(2)
 			b := mustEncode(t, c, "k", testEntry(t, 3), stamps)
 			for n := range b {
-				if _, _, fault := c.decode(b[:n], "k", stamps); fault == faultNone {
+				if _, _, fault := c.decode(b[:n], "k", stamps, nil); fault == faultNone {
 					t.Fatalf("%d of %d bytes are served", n, len(b))
 				}
 				// Nor by what lies behind them.
-				if _, _, fault := c.decode(bytes.Clone(b[:n]), "k", stamps); fault == faultNone {
+				if _, _, fault := c.decode(bytes.Clone(b[:n]), "k", stamps, nil); fault == faultNone {
 					t.Fatalf("%d of %d bytes are served", n, len(b))
 				}
 			}
 			for _, more := range [][]byte{{0}, bytes.Repeat([]byte{0}, 16), b} {
-				if _, _, fault := c.decode(append(bytes.Clone(b), more...), "k", stamps); fault == faultNone {
+				if _, _, fault := c.decode(append(bytes.Clone(b), more...), "k", stamps, nil); fault == faultNone {
 					t.Errorf("%d bytes more are served", len(more))
 				}
 			}
@@ -123,7 +123,7 @@ func TestAnEntryIsOnlyItsOwnKeys(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := mustEncode(t, c, "alice", testEntry(t, 1), nil)
 			for _, key := range []string{"bob", "", "alice\x00", "Alice", "alic"} {
-				if _, _, fault := c.decode(b, key, nil); fault != faultDigest && fault != faultSeal {
+				if _, _, fault := c.decode(b, key, nil, nil); fault != faultDigest && fault != faultSeal {
 					t.Errorf("as %q: %v", key, fault)
 				}
 			}
@@ -147,7 +147,7 @@ func TestSealedAndPlainEntriesDoNotMix(t *testing.T) {
 		{"sealed by another key", other, inSealed, faultSeal},
 		{"sealed by the second key", both, inSealed, faultNone},
 	} {
-		if _, _, fault := tt.c.decode(tt.b, "k", nil); fault != tt.want {
+		if _, _, fault := tt.c.decode(tt.b, "k", nil, nil); fault != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, fault, tt.want)
 		}
 	}
@@ -176,7 +176,7 @@ func TestAStampCountsOnlyInItsPlace(t *testing.T) {
 				{b, []stamp{s[0], {}}, faultStamp},
 				{zeroed, []stamp{{}}, faultStamp}, // the missing stamp equals nothing, itself included
 			} {
-				if _, _, fault := c.decode(tt.b, "k", tt.current); fault != tt.want {
+				if _, _, fault := c.decode(tt.b, "k", tt.current, nil); fault != tt.want {
 					t.Errorf("%x: %v, want %v", tt.current, fault, tt.want)
 				}
 			}
@@ -223,7 +223,7 @@ func TestASmallEntryNeverMakesAReaderAllocateMuch(t *testing.T) {
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, h, fault := c.decode(tt.b, "k", nil)
+		_, h, fault := c.decode(tt.b, "k", nil, nil)
 		runtime.ReadMemStats(&after)
 		if fault != tt.want {
 			t.Errorf("%s: %v, want %v", name, fault, tt.want)
@@ -245,7 +245,7 @@ func TestRowsThatShrinkTooMuchAreStoredAsTheyAre(t *testing.T) {
 	if b[offFlags]&flagCompressed != 0 || len(b) < 3<<20 {
 		t.Errorf("flags %b, %d bytes", b[offFlags], len(b))
 	}
-	if _, _, fault := c.decode(b, "k", nil); fault != faultNone {
+	if _, _, fault := c.decode(b, "k", nil, nil); fault != faultNone {
 		t.Error(fault)
 	}
 	e.result = repeatedResult(t, ratioFree/2)
@@ -253,7 +253,7 @@ func TestRowsThatShrinkTooMuchAreStoredAsTheyAre(t *testing.T) {
 	if b[offFlags]&flagCompressed == 0 || len(b) > ratioFree/100 {
 		t.Errorf("flags %b, %d bytes", b[offFlags], len(b))
 	}
-	if _, _, fault := c.decode(b, "k", nil); fault != faultNone {
+	if _, _, fault := c.decode(b, "k", nil, nil); fault != faultNone {
 		t.Error(fault)
 	}
 }
@@ -266,13 +266,67 @@ func TestAnEntryOverTheLimitIsNeitherWrittenNorRead(t *testing.T) {
 			// Sealing and compression come out the same to within a few bytes.
 			t.Logf("%s: %d bytes", name, len(b))
 		}
-		if _, _, fault := c.decode(b, "k", nil); fault != faultSize {
+		if _, _, fault := c.decode(b, "k", nil, nil); fault != faultSize {
 			t.Errorf("%s: %v", name, fault)
 		}
 		c.max = 1000
 		if _, err := c.encode("k", testEntry(t, 500), nil, 1, time.Hour); err != errEntryTooLarge {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+func TestTheRowsOfAnUnchangedEntryAreDecodedOnceWhileSomebodyHasThem(t *testing.T) {
+	for name, c := range codecs() {
+		t.Run(name, func(t *testing.T) {
+			var last lastRows
+			get := func(b []byte, key string) *rowcodec.Result {
+				t.Helper()
+				res, _, fault := c.decode(b, key, nil, &last)
+				if fault != faultNone {
+					t.Fatal(fault)
+				}
+				return res
+			}
+			b := mustEncode(t, c, "k", testEntry(t, 100), nil)
+			first := get(b, "k")
+			if get(bytes.Clone(b), "k") != first {
+				t.Error("decoded twice")
+			}
+			// Another key's bytes, and another entry of the key.
+			if other := get(mustEncode(t, c, "other", testEntry(t, 200), nil), "other"); other.NumRows() != 200 {
+				t.Error("another key got the rows")
+			}
+			get(b, "k")
+			if next := get(mustEncode(t, c, "k", testEntry(t, 101), nil), "k"); next.NumRows() != 101 {
+				t.Error("the next entry got the last one's rows")
+			}
+			// What is damaged is found out all the same.
+			get(b, "k")
+			for _, at := range []int{offSoft, entryHead + 20, len(b) / 2, len(b) - 30} {
+				bad := bytes.Clone(b)
+				bad[at] ^= 1
+				if _, _, fault := c.decode(bad, "k", nil, &last); fault == faultNone {
+					t.Errorf("byte %d is damaged, and the entry served", at)
+				}
+			}
+			if _, _, fault := c.decode(b, "other", nil, &last); fault == faultNone {
+				t.Error("served to another key")
+			}
+			if _, _, fault := c.decode(b, "k", testStamps(1), &last); fault != faultStamp {
+				t.Error("served under other stamps")
+			}
+			runtime.KeepAlive(first)
+			// Nobody has them any more.
+			first = nil
+			runtime.GC()
+			if known := last.p.Load(); known != nil && known.rows.Value() != nil {
+				t.Error("the rows are kept in memory")
+			}
+			if get(b, "k").NumRows() != 100 {
+				t.Error("decoded anew, but not the same")
+			}
+		})
 	}
 }
 
@@ -308,7 +362,7 @@ func FuzzEntry(f *testing.F) {
 				// Else the fuzzer never gets past the checksum.
 				b = resum(bytes.Clone(b))
 			}
-			res, h, fault := c.decode(b, "k", stamps)
+			res, h, fault := c.decode(b, "k", stamps, nil)
 			if (res == nil) != (fault != faultNone) {
 				t.Fatalf("%s: result %v, fault %v", name, res, fault)
 			}
@@ -323,7 +377,7 @@ func FuzzEntry(f *testing.F) {
 			if err != nil {
 				t.Fatalf("%s: what was decoded cannot be encoded: %v", name, err)
 			}
-			res2, h2, fault := c.decode(again, "k", stamps)
+			res2, h2, fault := c.decode(again, "k", stamps, nil)
 			if fault != faultNone || h2 != h {
 				t.Fatalf("%s: %v, %+v, want %+v", name, fault, h2, h)
 			}

@@ -45,6 +45,9 @@ const (
 	// bulkyMin is the size from which an entry travels to Redis alone.
 	bulkyMin = 16 << 10
 
+	// lastRowsKeys is the number of keys whose rows are remembered, while somebody has them.
+	lastRowsKeys = 1 << 10
+
 	// tagPlainMax is the length up to which a tag is its own name.
 	tagPlainMax = 64
 	// tagNamesMax bounds the names of stamps that are kept.
@@ -116,6 +119,9 @@ type redisStore struct {
 	closing   sync.Once
 
 	n storeCounters
+
+	// last is a table without chains: a key that takes another's place costs it a decoding.
+	last [lastRowsKeys]lastRows
 }
 
 // newRedisStore makes a store. It does not talk to Redis, which may be away.
@@ -222,7 +228,8 @@ func (s *redisStore) get(ctx context.Context, key string, tags []string) (*share
 		return nil, nil
 	}
 	raw := value.Val()
-	res, h, fault := s.codec.decode(unsafe.Slice(unsafe.StringData(raw), len(raw)), key, current)
+	last := &s.last[binary.BigEndian.Uint16(id[:])%lastRowsKeys]
+	res, h, fault := s.codec.decode(unsafe.Slice(unsafe.StringData(raw), len(raw)), key, current, last)
 	if fault != faultNone {
 		s.fault(fault)
 		return nil, nil

@@ -395,7 +395,7 @@ func (x scanKind) ColumnTypeScanType(i int) reflect.Type {
 	return reflect.TypeFor[int32]()
 }
 
-func (x lengths) ColumnTypeLength(i int) (int64, bool)   { return int64(10 + i), i%2 == 0 }
+func (x lengths) ColumnTypeLength(i int) (int64, bool)    { return int64(10 + i), i%2 == 0 }
 func (x nullables) ColumnTypeNullable(i int) (bool, bool) { return i%2 == 0, i != 3 }
 func (x precision) ColumnTypePrecisionScale(i int) (int64, int64, bool) {
 	return int64(i), int64(-i), i == 2

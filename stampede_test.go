@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"io"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,9 @@ import (
 // openHerd opens a pool on db beneath a new Herd, and closes both at the end of the test.
 func openHerd(t *testing.T, db *fakeDB, cfg sqlherd.Config) (*sql.DB, *sqlherd.Herd) {
 	t.Helper()
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
 	h, err := sqlherd.New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ const slack = 2 * time.Second
 
 func TestWhenTheLoadingProcessIsKilledAnotherHasTheRowsWithinALease(t *testing.T) {
 	eachServer(t, func(t *testing.T, d dbtest.Database) {
-		const lease, load = 2 * time.Second, 400 * time.Millisecond
+		const lease, load = time.Second, 400 * time.Millisecond
 		rdb, ns := dbtest.Redis(t)
 		b := newBed(t, d)
 		procs := spawn(t, 2, workerOn(b, rdb.Options().Addr, ns))
@@ -41,8 +41,10 @@ func TestALoadThatIsLongerThanItsLeaseIsStillTheOnlyOne(t *testing.T) {
 	eachServer(t, func(t *testing.T, d dbtest.Database) {
 		rdb, ns := dbtest.Redis(t)
 		b := newBed(t, d)
-		procs := spawn(t, 3, workerOn(b, rdb.Options().Addr, ns))
-		answers := tell(procs, order{Query: b.slow("ttl=1m lease=2s", 3000), Arg: 1, Callers: 20})
+		cfg := workerOn(b, rdb.Options().Addr, ns)
+		cfg.RedisTimeout = 300 * time.Millisecond
+		procs := spawn(t, 3, cfg)
+		answers := tell(procs, order{Query: b.slow("ttl=1m lease=1s", 2000), Arg: 1, Callers: 20})
 		sum(answers).check(t, "one", 60)
 		b.wantLoads(t, 1)
 	})

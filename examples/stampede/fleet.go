@@ -23,6 +23,9 @@ const (
 	expiryMargin = 50 * time.Millisecond
 	// workerGrace is how long a worker that has been told to end may take.
 	workerGrace = 5 * time.Second
+	// bareMax is the time after which the mode without sqlherd begins no further round. A database
+	// that has to fork a process for each of a thousand connections may take its time.
+	bareMax = 25 * time.Second
 )
 
 // runMode starts the workers of a mode and leads them through the expiries:
@@ -43,7 +46,11 @@ func runMode(ctx context.Context, opt options, m mode, db database, cache *share
 	defer f.kill()
 
 	var seen sightings
+	began := time.Now()
 	for i := range opt.expiries {
+		if !m.herd && i >= expiriesMin && time.Since(began) > bareMax {
+			break
+		}
 		if i > 0 {
 			if err := sleep(ctx, opt.ttl+expiryMargin); err != nil {
 				return result{}, err
@@ -54,7 +61,7 @@ func runMode(ctx context.Context, opt options, m mode, db database, cache *share
 		if err != nil {
 			return result{}, err
 		}
-		seen.add(i == 0, reports)
+		seen.add(reports)
 	}
 	accounts, err := f.end()
 	if err != nil {

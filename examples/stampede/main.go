@@ -60,7 +60,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if opt.json {
 		err = writeJSON(stdout, runs)
 	} else {
-		err = writeTable(stdout, opt, runs)
+		err = writeTable(stdout, runs)
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "stampede: %v\n", err)
@@ -98,5 +98,6 @@ func stampede(ctx context.Context, opt options, stdout, stderr io.Writer) (runs 
 		show.done(r)
 		runs = append(runs, r)
 	}
+	fmt.Fprintln(stderr)
 	return runs, nil
 }

@@ -82,8 +82,8 @@ func flagSet(opt *options, modeList *string) *flag.FlagSet {
 	fs.IntVar(&opt.procs, "procs", 4, "`number` of processes in the modes none, fleet and fleet+swr")
 	fs.IntVar(&opt.callers, "callers", 1000, "`number` of callers that read at once, over all processes")
 	fs.DurationVar(&opt.load, "load", 150*time.Millisecond, "how long the query takes in the database")
-	fs.DurationVar(&opt.ttl, "ttl", 500*time.Millisecond, "how long its rows count as fresh; above 1s, when nobody has read the key for that long,\n"+
-		"sqlherd compares its memory with Redis before it trusts it, which costs the next callers a few ms")
+	fs.DurationVar(&opt.ttl, "ttl", 500*time.Millisecond, "how long its rows count as fresh; with a `duration` above 1s\n"+
+		"(Config.Local.TTL) the fleet's callers find that their memory has to be compared with Redis first")
 	fs.IntVar(&opt.expiries, "expiries", 5, "`number` of times that the callers find no fresh rows; the first is the cold start")
 	fs.StringVar(modeList, "mode", "all", "`modes` to run, separated by commas")
 	fs.BoolVar(&opt.json, "json", false, "print one JSON object, and nothing else, to standard output")

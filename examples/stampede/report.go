@@ -15,24 +15,28 @@ import (
 
 // sightings are what the callers of a mode saw.
 type sightings struct {
-	cold, warm []time.Duration // of the first round, and of those after it
-	reads      int
+	rounds     int
+	cold, warm []time.Duration // of the reads that got their row, in the first round and after it
 	failed     int
-	why        string // the first failure
+	why        string        // the first failure
+	whyAfter   time.Duration // the longest that a caller waited for its failure
 }
 
-func (s *sightings) add(cold bool, reports []roundReport) {
+func (s *sightings) add(reports []roundReport) {
+	s.rounds++
 	for _, r := range reports {
-		s.reads += len(r.Took) + r.Failed
-		s.failed += r.Failed
-		s.why = cmp.Or(s.why, r.Why)
-		if cold {
+		if s.rounds == 1 {
 			s.cold = append(s.cold, r.Took...)
 		} else {
 			s.warm = append(s.warm, r.Took...)
 		}
+		s.failed += r.Failed
+		s.why = cmp.Or(s.why, r.Why)
+		s.whyAfter = max(s.whyAfter, r.WhyAfter)
 	}
 }
+
+func (s *sightings) reads() int { return len(s.cold) + len(s.warm) + s.failed }
 
 // A result is one run of one mode. Its JSON is what -json prints.
 type result struct {
@@ -51,8 +55,8 @@ type result struct {
 	MaxMS              float64           `json:"max_ms"`
 	Outcomes           map[string]uint64 `json:"outcomes"` // sqlherd's, besides uncached and error
 
-	failed      int
-	why         string
+	seen        sightings
+	asked       int // expiries
 	redisFailed uint64
 }
 
@@ -66,10 +70,10 @@ func newResult(opt options, m mode, seen sightings, c count, outcomes map[string
 		Mode:               m.name,
 		Procs:              m.procs(opt),
 		Callers:            opt.callers,
-		Expiries:           opt.expiries,
-		Reads:              seen.reads,
+		Expiries:           seen.rounds,
+		Reads:              seen.reads(),
 		DBQueries:          c.queries,
-		DBQueriesPerExpiry: math.Round(1000*float64(c.queries)/float64(opt.expiries)) / 1000,
+		DBQueriesPerExpiry: math.Round(1000*float64(c.queries)/float64(max(seen.rounds, 1))) / 1000,
 		DBConnsPeak:        c.connsPeak,
 		ColdMaxMS:          quantile(seen.cold, 1),
 		P50MS:              quantile(seen.warm, 0.50),
@@ -77,8 +81,8 @@ func newResult(opt options, m mode, seen sightings, c count, outcomes map[string
 		P99MS:              quantile(seen.warm, 0.99),
 		MaxMS:              quantile(seen.warm, 1),
 		Outcomes:           outcomes,
-		failed:             seen.failed,
-		why:                seen.why,
+		seen:               seen,
+		asked:              opt.expiries,
 	}
 }
 
@@ -89,8 +93,12 @@ func quantile(sorted []time.Duration, q float64) float64 {
 		return 0
 	}
 	i := int(math.Ceil(q*float64(len(sorted)))) - 1
-	ms := float64(sorted[max(i, 0)]) / float64(time.Millisecond)
-	return math.Round(ms*1000) / 1000
+	return milliseconds(sorted[max(i, 0)])
+}
+
+// milliseconds is d in milliseconds, to the microsecond.
+func milliseconds(d time.Duration) float64 {
+	return float64(d.Round(time.Microsecond).Microseconds()) / 1000
 }
 
 func writeJSON(w io.Writer, runs []result) error {
@@ -113,7 +121,7 @@ func writeSetting(w io.Writer, opt options, db database, cache *sharedCache) {
 }
 
 // writeTable is the report for people.
-func writeTable(w io.Writer, opt options, runs []result) error {
+func writeTable(w io.Writer, runs []result) error {
 	table := [][]string{
 		{"mode", "procs", "queries", "per expiry", "conns", "cold", "p50", "p95", "p99", "max", "outcomes"},
 	}
@@ -127,21 +135,33 @@ func writeTable(w io.Writer, opt options, runs []result) error {
 	var b strings.Builder
 	writeColumns(&b, table)
 	b.WriteString(`
-conns: most connections open at once. cold: slowest caller of the cold start. p50 to max: the expiries after it.
+conns: most connections open at once, idle ones too. cold: slowest caller of the cold start. p50 to max: the expiries after it.
 miss: loaded the row. shared, waited: waited for that load, in this or another process. stale: got the old row at once.
 
 `)
 	for _, r := range runs {
-		if r.failed > 0 {
-			fmt.Fprintf(&b, "%s: %s of %s reads failed: %s\n\n", r.Mode, thousands(r.failed), thousands(r.Reads), r.why)
-		}
-		if r.redisFailed > 0 {
-			fmt.Fprintf(&b, "%s: Redis answered late or not at all, %s times; a process then loads for itself.\n\n", r.Mode, thousands(int(r.redisFailed)))
-		}
+		r.writeRemarks(&b)
 	}
 	b.WriteString(verdict(runs) + "\n")
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// writeRemarks says what the figures do not.
+func (r result) writeRemarks(b *strings.Builder) {
+	remark := func(format string, args ...any) {
+		fmt.Fprintf(b, r.Mode+": "+format+"\n\n", args...)
+	}
+	if r.Expiries < r.asked {
+		remark("ended after %d of %d expiries, since it took longer than %v.", r.Expiries, r.asked, bareMax)
+	}
+	if r.seen.failed > 0 {
+		remark("%s of %s reads failed, after up to %s, and are not in the latencies: %s",
+			thousands(r.seen.failed), thousands(r.Reads), latency(milliseconds(r.seen.whyAfter)), r.seen.why)
+	}
+	if r.redisFailed > 0 {
+		remark("Redis answered late or not at all (%s times), and a process went on without it.", thousands(int(r.redisFailed)))
+	}
 }
 
 // writeColumns sets the first and the last column flush left, and those between flush right.

@@ -89,7 +89,8 @@ func TestEachModeAsksTheDatabaseAsOftenAsItShould(t *testing.T) {
 		if r.ColdMaxMS < 50 {
 			t.Errorf("%s: a cold read took at most %v ms; the load alone takes 50", r.Mode, r.ColdMaxMS)
 		}
-		if m.swr && r.Outcomes["stale"] != callers*(expiries-1) {
+		// A process that comes late finds the rows that another one has refreshed meanwhile.
+		if m.swr && (r.Outcomes["stale"] == 0 || r.Outcomes["stale"]+r.Outcomes["hit"] < callers*(expiries-1)) {
 			t.Errorf("%s: outcomes %v; want %d stale", r.Mode, r.Outcomes, callers*(expiries-1))
 		}
 	}
@@ -255,14 +256,15 @@ func TestQuantilesAreExact(t *testing.T) {
 
 func TestTheTableSaysWhatFailed(t *testing.T) {
 	opt := options{procs: 4, callers: 1000, expiries: 5}
-	bad := newResult(opt, modes[0], sightings{reads: 5000, failed: 12, why: "too many clients"}, count{queries: 4988, connsPeak: 97}, map[string]uint64{"uncached": 4988})
-	good := newResult(opt, modes[4], sightings{warm: []time.Duration{time.Millisecond}}, count{queries: 5, connsPeak: 2}, map[string]uint64{"stale": 4000, "miss": 1})
+	reads := slices.Repeat([]time.Duration{time.Millisecond}, 5000)
+	bad := newResult(opt, modes[0], sightings{rounds: 5, cold: reads[:1000], warm: reads[:3988], failed: 12, why: "too many clients", whyAfter: 15 * time.Second}, count{queries: 4988, connsPeak: 97}, map[string]uint64{"uncached": 4988})
+	good := newResult(opt, modes[4], sightings{rounds: 5, warm: reads[:1]}, count{queries: 5, connsPeak: 2}, map[string]uint64{"stale": 4000, "miss": 1})
 	var out bytes.Buffer
-	if err := writeTable(&out, opt, []result{bad, good}); err != nil {
+	if err := writeTable(&out, []result{bad, good}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"none: 12 of 5,000 reads failed: too many clients",
+		"none: 12 of 5,000 reads failed, after up to 15.00s, and are not in the latencies: too many clients",
 		"uncached 4,988, error 12",
 		"stale 4,000, miss 1",
 		"997.6",

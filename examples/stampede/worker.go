@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -50,7 +51,9 @@ type answer struct {
 type roundReport struct {
 	Took   []time.Duration `json:"took"` // of the reads that got their row
 	Failed int             `json:"failed"`
-	Why    string          `json:"why,omitempty"` // the first failure
+	// Why is the first failure, WhyAfter the longest that a caller waited for one.
+	Why      string        `json:"why,omitempty"`
+	WhyAfter time.Duration `json:"why_after,omitempty"`
 }
 
 // An account is what a worker did, all in all.
@@ -176,16 +179,14 @@ func (w *worker) round(at time.Time) roundReport {
 
 	var report roundReport
 	for i, err := range errs {
-		switch {
-		case err == nil:
+		if err == nil {
 			w.read++
 			report.Took = append(report.Took, took[i])
-		case report.Failed == 0:
-			report.Why = err.Error()
-			fallthrough
-		default:
-			report.Failed++
+			continue
 		}
+		report.Failed++
+		report.Why = cmp.Or(report.Why, err.Error())
+		report.WhyAfter = max(report.WhyAfter, took[i])
 	}
 	w.awaitLoads()
 	return report
