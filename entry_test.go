@@ -317,8 +317,7 @@ func TestTheRowsOfAnUnchangedEntryAreDecodedOnceWhileSomebodyHasThem(t *testing.
 				t.Error("served under other stamps")
 			}
 			runtime.KeepAlive(first)
-			// Nobody has them any more.
-			first = nil
+			first = nil //nolint:ineffassign // nobody has them any more
 			runtime.GC()
 			if known := last.p.Load(); known != nil && known.rows.Value() != nil {
 				t.Error("the rows are kept in memory")

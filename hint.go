@@ -242,7 +242,7 @@ func (p *hintParser) parseDirective(ws []word) (int, error) {
 	if strings.HasPrefix(first.s, "@cache-") {
 		return p.parseLegacy(ws)
 	}
-	kind := hintNone
+	var kind hintKind
 	switch first.s {
 	case "@cache":
 		kind = hintCache

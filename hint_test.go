@@ -21,7 +21,7 @@ import (
 func comments(text string) []sqllex.Comment {
 	var out []sqllex.Comment
 	for i := 0; i+1 < len(text); {
-		end := -1
+		var end int
 		switch text[i : i+2] {
 		case "--":
 			if end = strings.IndexByte(text[i+2:], '\n'); end < 0 {

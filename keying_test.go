@@ -112,7 +112,7 @@ func localMoney(n int64) any {
 func localMoneyNote(n int64) any {
 	type local struct {
 		money
-		note string
+		note string //nolint:unused // what tells the two types apart
 	}
 	return local{money: money{n}}
 }

@@ -243,8 +243,8 @@ func (e *rowsError) rows() *failedRows {
 // withoutRows returns err as it can be remembered: a rowsError without the rows, which would
 // take memory that nobody counts.
 func withoutRows(err error) error {
-	e, ok := err.(*rowsError)
-	if !ok {
+	var e *rowsError
+	if !errors.As(err, &e) {
 		return err
 	}
 	empty := rowcodec.NewBuilder(e.head.Columns(), e.head.Traits()).Result()

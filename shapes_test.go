@@ -409,7 +409,9 @@ func (*shapeRows) pick(r *shapeRows) driver.Rows {
 func shapeSubset(name string) uint8 {
 	var n uint8
 	if i := strings.LastIndexByte(name, '#'); i >= 0 {
-		fmt.Sscan(name[i+1:], &n)
+		if _, err := fmt.Sscan(name[i+1:], &n); err != nil {
+			panic(err)
+		}
 	}
 	return n
 }

@@ -50,10 +50,10 @@ func postgresProbes() []probe {
 		probe{query: "SELECT g AS n, repeat(g::text, g) AS s, CASE WHEN g % 2 = 0 THEN g END AS even FROM generate_series(1, 50) AS g"},
 		probe{query: "SELECT * FROM kinds ORDER BY id"},
 		probe{query: "SELECT k.id, k2.id, k.label, k2.label FROM kinds k JOIN kinds k2 ON k.id = k2.id ORDER BY 1"},
-		probe{query: "SELECT 1/0 AS a"},
-		probe{query: "SELECT 1/(3-g) AS a FROM generate_series(1, 5) AS g"},
-		probe{query: "SELECT 1 AS"},
-		probe{query: "SELECT * FROM not_there"},
+		mistake("SELECT 1/0 AS a"),
+		mistake("SELECT 1/(3-g) AS a FROM generate_series(1, 5) AS g"),
+		mistake("SELECT 1 AS"),
+		mistake("SELECT * FROM not_there"),
 		probe{query: "SELECT $1::int8 AS c", args: []any{int64(math.MinInt64)}},
 		probe{query: "SELECT $1::text AS c", args: []any{""}},
 		probe{query: "SELECT $1::text AS c", args: []any{nil}},
@@ -66,7 +66,7 @@ func postgresProbes() []probe {
 		probe{query: "SELECT $1::timestamp AS c", args: []any{time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)}},
 		probe{query: "SELECT label AS c FROM kinds WHERE id = $1", args: []any{1}},
 		probe{query: "SELECT label AS c FROM kinds WHERE id = $1", args: []any{99}},
-		probe{query: "SELECT $1::int AS c", args: []any{"not a number"}},
+		mistake("SELECT $1::int AS c", "not a number"),
 	)
 }
 

@@ -41,6 +41,7 @@ type order struct {
 	Callers int           // reads at once
 	For     time.Duration // go on reading for so long; zero: once each
 	Pause   time.Duration // between two reads of a caller
+	Exec    string        // run this statement, and do nothing else
 	Stats   bool          // report the Herd's figures, and do nothing else
 }
 
@@ -99,10 +100,15 @@ var worker = dbtest.NewRole("worker", func(c *dbtest.Child) error {
 			return err
 		}
 		a := &answer{}
-		if o.Stats {
+		switch {
+		case o.Stats:
 			st := h.Stats()
 			a.Stats = &st
-		} else {
+		case o.Exec != "":
+			if _, err := db.ExecContext(c.Context(), o.Exec); err != nil {
+				return err
+			}
+		default:
 			a.Tally = o.run(c, db)
 			a.Returned = monotonic()
 			a.Loaded, a.Stored = times.last()

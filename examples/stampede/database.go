@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql/driver"
@@ -120,10 +121,7 @@ func connsPeak(ledgers []ledger) int {
 		all = append(all, l.Conns...)
 	}
 	slices.SortFunc(all, func(a, b connEvent) int {
-		if a.At != b.At {
-			return int(a.At - b.At)
-		}
-		return b.Step - a.Step
+		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(b.Step, a.Step))
 	})
 	open, peak := 0, 0
 	for _, e := range all {

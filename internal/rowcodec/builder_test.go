@@ -193,7 +193,7 @@ func TestARowOfAnotherWidthIsRefused(t *testing.T) {
 
 func TestABuilderIsUsedOnce(t *testing.T) {
 	for name, use := range map[string]func(*rowcodec.Builder){
-		"Append": func(b *rowcodec.Builder) { b.Append([]driver.Value{int64(1)}) },
+		"Append": func(b *rowcodec.Builder) { _ = b.Append([]driver.Value{int64(1)}) },
 		"Result": func(b *rowcodec.Builder) { b.Result() },
 	} {
 		b := rowcodec.NewBuilder(columns(1), 0)

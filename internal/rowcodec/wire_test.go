@@ -302,7 +302,7 @@ func TestDecodingAllocatesTheSameForAnyNumberOfRows(t *testing.T) {
 	for _, n := range []int{1, 100, 10000} {
 		enc := encode(t, build(t, benchRows(n)...))
 		share(t, enc)
-		if got := testing.AllocsPerRun(5, func() { rowcodec.Decode(enc) }); got > 8 {
+		if got := testing.AllocsPerRun(5, func() { _, _ = rowcodec.Decode(enc) }); got > 8 {
 			t.Errorf("%d rows: %v allocations", n, got)
 		}
 	}
@@ -315,7 +315,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add([]byte(strings.Repeat("\xff", 64)))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		n := allocated(func() { rowcodec.Decode(b) })
+		n := allocated(func() { _, _ = rowcodec.Decode(b) })
 		if max := uint64(64*len(b)) + 4<<20; n > max { // the constant is for time zone files
 			t.Fatalf("%d bytes allocate %d", len(b), n)
 		}

@@ -260,7 +260,7 @@ func (l *lexer) unterminated(p int, k kind) int {
 
 // quoted lexes 'x', "x" or `x`, beginning at p.
 func (l *lexer) quoted(p int, q byte, k kind) int {
-	plain, escaped := -1, -1
+	var plain, escaped int
 	switch {
 	case q == '`' || l.lex == SQLite:
 		plain = l.quoteEnd(p, q)
