@@ -33,17 +33,18 @@ func (c *benchConn) Prepare(string) (driver.Stmt, error) { panic("not used") }
 func (c *benchConn) Close() error                        { return nil }
 func (c *benchConn) Begin() (driver.Tx, error)           { panic("not used") }
 func (c *benchConn) QueryContext(context.Context, string, []driver.NamedValue) (driver.Rows, error) {
-	return &benchRows{rows: c.d.rows}, nil
+	return &benchRows{rows: c.d.rows, columns: benchColumns}, nil
 }
 
 type benchRows struct {
-	rows [][]driver.Value
-	i    int
+	rows    [][]driver.Value
+	columns []string
+	i       int
 }
 
 var benchColumns = []string{"id", "name", "price", "stock", "updated"}
 
-func (r *benchRows) Columns() []string { return benchColumns }
+func (r *benchRows) Columns() []string { return r.columns }
 func (r *benchRows) Close() error      { return nil }
 func (r *benchRows) Next(dest []driver.Value) error {
 	if r.i >= len(r.rows) {

@@ -31,7 +31,7 @@ func (i *interceptor) ConnExecContext(ctx context.Context, _ driver.ExecerContex
 func (c *conn) query(ctx context.Context, st *stmt, query string, args []driver.NamedValue) (driver.Rows, error) {
 	p := c.planFor(st, query)
 	opts := optionsOf(ctx)
-	if p.policy == nil && opts == nil && p.hintErr == nil {
+	if p.policy == nil && opts == nil && p.hintErr == nil && !p.off {
 		// The way of most statements of most applications: nothing is asked of us.
 		rows, err := c.runRows(ctx, st, p, query, args)
 		if err != driver.ErrSkip {
