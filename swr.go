@@ -244,7 +244,7 @@ func (g *engine) lead(ctx context.Context, r *request, mark uint64, compare bool
 
 	shared := g.store != nil && !g.epochs.isPending(r.slots)
 	if shared && !r.force {
-		se, err := g.get(ctx, r)
+		e, err := g.fetch(ctx, r, mark)
 		switch {
 		case err != nil:
 			shared = false
@@ -254,8 +254,8 @@ func (g *engine) lead(ctx context.Context, r *request, mark uint64, compare bool
 				old.checked.Store(g.now())
 				return g.served(old), nil
 			}
-		case se != nil:
-			e := g.adopt(r, mark, se)
+		case e != nil:
+			g.mem.put(r.key, e)
 			if now = g.now(); usable(e, now, r.noRefresh) {
 				return g.served(e), nil
 			}
@@ -315,17 +315,19 @@ func (g *engine) served(e *entry) landing {
 	return landing{e: e, outcome: Stale}
 }
 
-// get asks the store. An error says that it cannot be asked.
-func (g *engine) get(ctx context.Context, r *request) (*sharedEntry, error) {
-	return g.store.get(ctx, r.key, r.tags)
-}
-
-// adopt puts what the store has into memory. mark is from before the store was asked.
-func (g *engine) adopt(r *request, mark uint64, se *sharedEntry) *entry {
-	now := g.now()
+// fetch asks the store for an entry; nil and no error say that there is none. mark is from before. An error
+// says that the store cannot be asked.
+func (g *engine) fetch(ctx context.Context, r *request, mark uint64) (*entry, error) {
+	// Its age was measured somewhere on the trip: counted from the question, a slow trip makes
+	// an entry seem older than it is, and never younger.
+	asked := g.now()
+	se, err := g.store.get(ctx, r.key, r.tags)
+	if err != nil || se == nil {
+		return nil, err
+	}
 	e := &entry{
 		result:   se.result,
-		stored:   now - int64(se.age),
+		stored:   asked - int64(se.age),
 		loadTime: se.loadTime,
 		slots:    r.slots,
 		mark:     mark,
@@ -333,9 +335,8 @@ func (g *engine) adopt(r *request, mark uint64, se *sharedEntry) *entry {
 	e.soft = e.stored + int64(se.soft)
 	e.hard = e.stored + int64(se.hard)
 	e.dead = e.hard + int64(se.sie)
-	e.checked.Store(now)
-	g.mem.put(r.key, e)
-	return e
+	e.checked.Store(asked)
+	return e, nil
 }
 
 // errWaited says that the holder of a lease did not come to an end in time.
@@ -369,11 +370,10 @@ func (g *engine) obtain(ctx context.Context, r *request, mark uint64) (lease, *e
 			g.counters.leasesWon.Add(1)
 			if l.entryPresent && !r.force {
 				// Somebody may have stored between our look and the lease.
-				if se, err := g.get(ctx, r); err == nil && se != nil {
-					if e := g.adopt(r, mark, se); usable(e, g.now(), r.noRefresh) {
-						g.release(ctx, r, l)
-						return lease{}, e, nil
-					}
+				if e, err := g.fetch(ctx, r, mark); err == nil && e != nil && usable(e, g.now(), r.noRefresh) {
+					g.mem.put(r.key, e)
+					g.release(ctx, r, l)
+					return lease{}, e, nil
 				}
 			}
 			g.observe.Lease(LeaseEvent{Name: r.name, Won: true, Waited: time.Duration(g.now() - began)})
@@ -412,15 +412,14 @@ func (g *engine) obtain(ctx context.Context, r *request, mark uint64) (lease, *e
 		if r.force {
 			continue
 		}
-		se, err := g.get(ctx, r)
+		e, err := g.fetch(ctx, r, mark)
 		if err != nil {
 			return lease{}, nil, nil
 		}
-		if se != nil {
-			if e := g.adopt(r, mark, se); usable(e, g.now(), r.noRefresh) {
-				g.observe.Lease(LeaseEvent{Name: r.name, Waited: time.Duration(g.now() - began)})
-				return lease{}, e, nil
-			}
+		if e != nil && usable(e, g.now(), r.noRefresh) {
+			g.mem.put(r.key, e)
+			g.observe.Lease(LeaseEvent{Name: r.name, Waited: time.Duration(g.now() - began)})
+			return lease{}, e, nil
 		}
 	}
 }
@@ -638,14 +637,16 @@ func (g *engine) runRefresh(ctx context.Context, r *request, mark uint64, seen *
 			return landing{}, RefreshElsewhere, errElsewhere
 		}
 		w.end()
-		if oerr == nil {
-			l = got
-			if l.entryPresent {
-				if se, err := g.get(ctx, r); err == nil && se != nil && g.isNewer(se, seen) {
-					e := g.adopt(r, mark, se)
-					g.release(ctx, r, l)
-					return g.served(e), RefreshElsewhere, nil
-				}
+		if oerr != nil && !errors.Is(oerr, errUnavailable) && g.now() < seen.hard-int64(r.pol.Lease) {
+			// Nobody waits for a refresh, and one unanswered call is no reason to load beside
+			// another process. When Redis is known to be away, or the rows are about to die, it is.
+			return landing{}, RefreshFailed, oerr
+		}
+		if l = got; l.won && l.entryPresent {
+			if e, err := g.fetch(ctx, r, mark); err == nil && e != nil && isNewer(e, seen) && g.now() < e.soft {
+				g.mem.put(r.key, e)
+				g.release(ctx, r, l)
+				return landing{e: e, outcome: Hit}, RefreshElsewhere, nil
 			}
 		}
 	}
@@ -662,11 +663,10 @@ func (g *engine) runRefresh(ctx context.Context, r *request, mark uint64, seen *
 	return land, RefreshDone, nil
 }
 
-// isNewer says whether the store's entry is another than seen: its age tells, to within
-// what a round trip and the store's clock can blur, which is far less than a quarter of a life.
-func (g *engine) isNewer(se *sharedEntry, seen *entry) bool {
-	now := g.now()
-	return now-int64(se.age) > seen.stored+(seen.soft-seen.stored)/4 && now-int64(se.age) > seen.stored+int64(10*time.Millisecond)
+// isNewer says whether the store's entry is another than the one that was seen. Their ages tell, to within what a round trip
+// and the store's clock can blur, which is far less than a quarter of a life.
+func isNewer(e, seen *entry) bool {
+	return e.stored > seen.stored+max((seen.soft-seen.stored)/4, int64(10*time.Millisecond))
 }
 
 // compare asks the store in the background whether what memory has is still what the fleet has.

@@ -70,7 +70,7 @@ func newHerd(t testing.TB, cfg sqlherd.Config) *sqlherd.Herd {
 // open returns a pool on d beneath h. Unlike dbtest.OpenDB it does not connect.
 func open(t testing.TB, h *sqlherd.Herd, d dbtest.Database) *sql.DB {
 	t.Helper()
-	c, err := h.Driver(d.Driver).(driver.DriverContext).OpenConnector(d.DSN)
+	c, err := connectorOf(h, d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,6 +78,10 @@ func open(t testing.TB, h *sqlherd.Herd, d dbtest.Database) *sql.DB {
 	db.SetMaxIdleConns(1000)         // or database/sql closes conns by the hundred after a stampede
 	t.Cleanup(func() { db.Close() }) // its error may be that of a connection a test has cut
 	return db
+}
+
+func connectorOf(h *sqlherd.Herd, d dbtest.Database) (driver.Connector, error) {
+	return h.Driver(d.Driver).(driver.DriverContext).OpenConnector(d.DSN)
 }
 
 // openHerd is newHerd and open.
