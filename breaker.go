@@ -549,3 +549,42 @@ func (b *breaker) watch() {
 		}
 	}
 }
+
+// A gate keeps one kind of call away from a Redis that answers others, and this kind not: a replica, or
+// a primary that has lost its replicas, takes no writes, and go-redis tries these again and again for
+// longer than anybody waits. Reads go on, so the breaker never opens.
+//
+// After breakerFailures in a row the gate is shut for breakerPause; then one failure more shuts it again.
+// The zero value is open.
+type gate struct {
+	failures atomic.Int32
+	until    atomic.Int64 // UnixNano
+}
+
+// allow refuses a call with errUnavailable while the gate is shut.
+func (g *gate) allow() error {
+	if g.failures.Load() < breakerFailures {
+		return nil
+	}
+	until, now := g.until.Load(), time.Now().UnixNano()
+	// One call finds out whether it is over, for everybody.
+	if now < until || !g.until.CompareAndSwap(until, now+int64(breakerPause)) {
+		return errUnavailable
+	}
+	return nil
+}
+
+// report says how an allowed call has ended.
+func (g *gate) report(err error) {
+	var left callerLeft
+	switch {
+	case err == nil:
+		if g.failures.Load() != 0 {
+			g.failures.Store(0)
+		}
+	case errors.As(err, &left), errors.Is(err, errStoreClosed), errors.Is(err, errUnavailable):
+	case g.failures.Load() < breakerFailures:
+		g.until.Store(time.Now().Add(breakerPause).UnixNano())
+		g.failures.Add(1)
+	}
+}

@@ -133,7 +133,7 @@ func newEngine(cfg *Config, c *counters, observe Observer, log *slog.Logger) (*e
 		counters:   c,
 		observe:    observe,
 		log:        log,
-		refreshing: make(chan struct{}, cfg.MaxLoads),
+		refreshing: make(chan struct{}, max(1, cfg.MaxLoads*3/4)),
 	}
 	var err error
 	if g.mem, err = newMemory(cfg.Local, g.epochs); err != nil {
@@ -205,11 +205,7 @@ func (h *Herd) Warm(ctx context.Context, db *sql.DB, query string, args ...any) 
 	if err != nil {
 		return err
 	}
-	defer rows.Close()
-	for rows.Next() {
-		// To the end, where a load that failed half-way says so.
-	}
-	if err := rows.Err(); err != nil {
+	if err := rows.Close(); err != nil {
 		return err
 	}
 	switch {
@@ -225,9 +221,9 @@ func (h *Herd) Warm(ctx context.Context, db *sql.DB, query string, args ...any) 
 
 // Close ends the Herd: its loads and refreshes are cancelled, callers who wait for them get
 // ErrClosed, and it returns when the last of its goroutines has ended. It closes neither the
-// wrapped pools nor the Redis client. Queries that come later run uncached on the bare driver (reason "closed"), and
-// their writes still invalidate in Redis where it can be reached. It may be called more than once, also concurrently, and
-// before or after the pools are closed.
+// wrapped pools nor the Redis client. Queries that come later run uncached on the bare driver (reason "closed"). Redis is
+// told of writes until Close returns, and not of those that come later: close the pools first. It may be called more than
+// once, also concurrently, and before or after the pools are closed.
 func (h *Herd) Close() error {
 	h.closing.Do(func() {
 		defer close(h.closeDone)

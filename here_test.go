@@ -127,7 +127,7 @@ func TestALoadOnTheCallersConnectionIsSharedAndACancelledLeaderStaysUntilItIsOve
 		if n := db.opens.Load(); n != 1 {
 			t.Errorf("%d connections, want the leader's", n)
 		}
-		if st := h.Stats(); st.Refreshes != nil && len(st.Refreshes) > 0 {
+		if st := h.Stats(); len(st.Refreshes) > 0 {
 			t.Errorf("refreshes %v", st.Refreshes)
 		}
 	})

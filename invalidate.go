@@ -48,7 +48,7 @@ func (h *Herd) wrote(ctx context.Context, e writeEffects) {
 	if !e.any() {
 		return
 	}
-	if err := h.invalidate(context.WithoutCancel(ctx), e); err != nil {
+	if err := h.invalidate(context.WithoutCancel(ctx), e); err != nil && !h.closed.Load() {
 		h.invalLog.Do(func() {
 			h.log.Warn("sqlherd: Redis could not be told of a write; trying again in the background", "error", err)
 		})
@@ -67,7 +67,7 @@ func (h *Herd) invalidate(ctx context.Context, e writeEffects) error {
 	tags := e.list()
 	slots := g.epochs.slotsOf(tags)
 	g.counters.invalidations.Add(uint64(len(tags)))
-	if g.store == nil || h.closed.Load() {
+	if g.store == nil {
 		g.epochs.move(slots, g.now())
 		g.observe.Invalidation(InvalidationEvent{Tags: tags})
 		return nil
@@ -204,7 +204,8 @@ func (q *retryQueue) flush() bool {
 	return true
 }
 
-// close gives up what has not been told; it answers how much that is.
+// close tries once more, since Redis may be back and the pause long, and gives up what it cannot tell; it
+// answers how much that is.
 func (q *retryQueue) close() int {
 	q.mu.Lock()
 	closed := q.closed
@@ -214,6 +215,9 @@ func (q *retryQueue) close() int {
 		close(q.quit)
 	}
 	q.done.Wait()
+	if !closed {
+		q.flush()
+	}
 	return q.len()
 }
 

@@ -14,6 +14,7 @@ import (
 // (Herd.now). All but the atomics is fixed when it is made.
 type entry struct {
 	result   *rowcodec.Result
+	read     int64 // its rows are no older than this
 	stored   int64 // when it was stored, here or in Redis
 	soft     int64 // fresh before, stale after
 	hard     int64 // dead after
@@ -27,10 +28,17 @@ type entry struct {
 	moves atomic.Uint64
 	// checked is when it was last compared with Redis.
 	checked atomic.Int64
+	// work is shared with the entries that replace it without being newer: each
+	// comparison with Redis makes one.
+	work *work
+}
+
+// work is what readers of an entry do for it.
+type work struct {
 	// quiet is until when no reader starts a comparison or a refresh: somebody
 	// has just started one, here or in another process.
 	quiet atomic.Int64
-	// failed counts the refreshes of it that have failed.
+	// failed counts the refreshes that have failed.
 	failed atomic.Int32
 }
 
@@ -97,16 +105,21 @@ func (m *memory) valid(e *entry) bool {
 	return true
 }
 
-func (m *memory) put(key string, e *entry) {
-	if m.cache == nil {
+// put keeps e, unless it is invalid by now or somebody has put rows there that were read later. seen is what
+// was there before the caller asked the store: that goes in any case, since the store knows better.
+func (m *memory) put(key string, e, seen *entry) {
+	if m.cache == nil || m.epochs.mark(e.slots) != e.mark {
 		return
 	}
-	// moves stays zero until the first reader has compared the mark: the epochs may
-	// have moved between the mark and now.
-	if e.moves.Load() == 0 {
-		e.moves.Store(math.MaxUint64)
-	}
-	m.cache.Set(key, e)
+	// No count of moves is this one: the first reader compares the mark, since the epochs may
+	// move between our look and now.
+	e.moves.Store(math.MaxUint64)
+	m.cache.Compute(key, func(old *entry, found bool) (*entry, otter.ComputeOp) {
+		if found && old != seen && old.read > e.read && m.valid(old) {
+			return old, otter.CancelOp
+		}
+		return e, otter.WriteOp
+	})
 }
 
 // drop removes e, but not what may have taken its place meanwhile.

@@ -34,7 +34,8 @@ type plan struct {
 	guard   Reason // why the statement can never be cached
 	foreign string // a table that is not in Config.Tables, under policy
 
-	reads []string // tables it depends on, as tags
+	reads    []string // tables it depends on, as tags
+	tagScope string   // of policy; see tagScopeOf
 
 	plain      bool // no policy, no hint, no effects: nothing is asked of us
 	hasEffects bool // any of the following
@@ -185,6 +186,25 @@ func (p *plan) setPolicy(pol *Policy) {
 	tables := tablesFor(p.stmt.Reads, pol.Tables)
 	p.foreign = h.foreignTable(tables)
 	p.reads = tableTags(tables)
+	p.tagScope = tagScopeOf(pol.Tags, pol.Tables)
+}
+
+// tagScopeOf is the part of a key that keeps results apart which depend on other tags: an entry that
+// lacks a tag that its reader names would outlive the tag's invalidation. Comments, and with them the tags of
+// a hint, are no part of the key's text.
+func tagScopeOf(lists ...[]string) string {
+	n := 0
+	for _, l := range lists {
+		n += len(l)
+	}
+	if n == 0 {
+		return ""
+	}
+	var b []byte
+	for _, l := range lists {
+		b = appendScope(b, l...)
+	}
+	return string(b)
 }
 
 // foreignTable returns the first of tables that is not in Config.Tables; "" if all are.

@@ -109,6 +109,8 @@ type redisStore struct {
 	names   redisNames
 	line    *line
 	breaker *breaker
+	leases  gate // of obtain
+	telling gate // of invalidate
 	events  storeEvents
 	self    sender
 
@@ -260,6 +262,16 @@ func stampOf(v string) stamp {
 }
 
 func (s *redisStore) obtain(ctx context.Context, key string, tags []string, ttl, life time.Duration) (lease, error) {
+	if err := s.leases.allow(); err != nil {
+		s.n.refused.Add(1)
+		return lease{}, err
+	}
+	l, err := s.obtainNow(ctx, key, tags, ttl, life)
+	s.leases.report(err)
+	return l, err
+}
+
+func (s *redisStore) obtainNow(ctx context.Context, key string, tags []string, ttl, life time.Duration) (lease, error) {
 	l := lease{key: key, tags: tags, token: rand.Text()}
 	id := s.names.id(key)
 	entry, held := s.names.entry(id), s.names.lease(id)
@@ -391,6 +403,16 @@ const invalidateMax = 256
 
 // invalidate makes one trip for every invalidateMax tags.
 func (s *redisStore) invalidate(ctx context.Context, tags []string) error {
+	if err := s.telling.allow(); err != nil {
+		s.n.refused.Add(1)
+		return err
+	}
+	err := s.invalidateAll(ctx, tags)
+	s.telling.report(err)
+	return err
+}
+
+func (s *redisStore) invalidateAll(ctx context.Context, tags []string) error {
 	for len(tags) > invalidateMax {
 		if err := s.invalidateSome(ctx, tags[:invalidateMax]); err != nil {
 			return err

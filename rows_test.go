@@ -32,14 +32,14 @@ func readMany(rows *sql.Rows, n, size int) error {
 	defer rows.Close()
 	for i := range n {
 		if !rows.Next() {
-			return fmt.Errorf("%d rows, want %d: %w", i, n, errors.Join(rows.Err()))
+			return fmt.Errorf("%d rows, want %d, %v", i, n, rows.Err())
 		}
 		var num int
 		var raw sql.RawBytes
 		if err := rows.Scan(&num, &raw); err != nil {
 			return err
 		}
-		if num != i || len(raw) != size || bytes.ContainsFunc(raw[:min(size, 8)], func(r rune) bool { return false }) || raw[0] != byte(i) || raw[size-1] != byte(i) {
+		if num != i || len(raw) != size || raw[0] != byte(i) || raw[size-1] != byte(i) {
 			return fmt.Errorf("row %d holds number %d and %d bytes of %d", i, num, len(raw), raw[0])
 		}
 	}
@@ -291,7 +291,7 @@ func TestRowsThatFailLateAreReadUpToTheirErrorAsOnTheBareDriver(t *testing.T) {
 func TestWhatOneReaderWritesIntoItsRowsNobodyElseSees(t *testing.T) {
 	const size = 100
 	db := newFakeDB(t, many(50, size))
-	p, h := openHerd(t, db, sqlherd.Config{})
+	p, _ := openHerd(t, db, sqlherd.Config{})
 	query := `SELECT /* @cache ttl=1h */ i, v FROM t`
 	var wg sync.WaitGroup
 	var read atomic.Int64
@@ -303,7 +303,6 @@ func TestWhatOneReaderWritesIntoItsRowsNobodyElseSees(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				var kept [][]byte
 				for rows.Next() {
 					var i int
 					var raw sql.RawBytes
@@ -317,14 +316,9 @@ func TestWhatOneReaderWritesIntoItsRowsNobodyElseSees(t *testing.T) {
 						raw[j] = 'X' // a reader must not; one does
 					}
 					_ = append(raw, "beyond the end"...)
-					var own []byte
-					if err := rows.Scan(&i, &own); err == nil {
-						kept = append(kept, own)
-					}
 					read.Add(1)
 				}
 				rows.Close()
-				_ = kept
 			}
 		})
 	}
@@ -335,7 +329,6 @@ func TestWhatOneReaderWritesIntoItsRowsNobodyElseSees(t *testing.T) {
 	if n := db.queries.Load(); n != 1 {
 		t.Errorf("%d queries", n)
 	}
-	_ = h
 }
 
 func TestEmptyBytesNilBytesAndNULLStayApart(t *testing.T) {

@@ -38,7 +38,8 @@ type engine struct {
 	// lost, memory is not trusted without asking Redis.
 	listening atomic.Bool
 
-	// refreshing bounds the refreshes under way.
+	// refreshing bounds the refreshes under way, to less than the loader pool has room
+	// for: a load that somebody waits for shall not queue behind slow refreshes.
 	refreshing chan struct{}
 }
 
@@ -171,15 +172,15 @@ func (g *engine) trust() int64 {
 
 // claim lets one reader in for the time d.
 func (e *entry) claim(now int64, d time.Duration) bool {
-	quiet := e.quiet.Load()
-	return now >= quiet && e.quiet.CompareAndSwap(quiet, now+int64(d))
+	quiet := e.work.quiet.Load()
+	return now >= quiet && e.work.quiet.CompareAndSwap(quiet, now+int64(d))
 }
 
 // await gets the rows of r from whatever takes time: a flight under way, Redis, another process, the database.
 func (g *engine) await(ctx context.Context, r *request) (answer, error) {
 	for {
 		mark := g.epochs.mark(r.slots)
-		land, role, err := g.flights.Do(ctx, flightKey(r, mark), func(ctx context.Context) (landing, error) {
+		land, role, err := g.flights.Do(ctx, flightKey(r, mark, flightAsk), func(ctx context.Context) (landing, error) {
 			return g.lead(ctx, r, mark, false)
 		})
 		switch {
@@ -187,7 +188,7 @@ func (g *engine) await(ctx context.Context, r *request) (answer, error) {
 		case errors.Is(err, flight.ErrClosed):
 			return answer{}, ErrClosed
 		case errors.Is(err, errElsewhere):
-			// It was a refresh that left the work to another process. Lead ourselves.
+			// Who led could not load, on a connection that is no longer its own. Lead ourselves.
 			continue
 		case errors.Is(err, errGone) && !isClosed(r.gone):
 			// The leader's pool was closed, not ours.
@@ -217,16 +218,25 @@ func (g *engine) await(ctx context.Context, r *request) (answer, error) {
 	}
 }
 
+// The flights of a key are of two kinds. The first one asks memory and the store, and when that
+// does not do it joins or begins one of the second kind, which loads. A refresh is of the second
+// kind: it may take as long as a load may, and who can be served stale rows meanwhile must not join it.
+const (
+	flightAsk  = 'a'
+	flightLoad = 'l'
+)
+
 // flightKey keeps apart, besides keys, what was asked before and after an invalidation here, and
 // those who want a new load from those who take what there is.
-func flightKey(r *request, mark uint64) string {
-	b := make([]byte, 0, len(r.key)+9)
+func flightKey(r *request, mark uint64, kind byte) string {
+	b := make([]byte, 0, len(r.key)+10)
 	b = append(b, r.key...)
 	b = binary.BigEndian.AppendUint64(b, mark)
+	force := byte('-')
 	if r.force {
-		b = append(b, 'f')
+		force = 'f'
 	}
-	return string(b)
+	return string(append(b, kind, force))
 }
 
 // lead is the work of a flight. compare says that memory is not to be believed, because the point is to
@@ -243,10 +253,16 @@ func (g *engine) lead(ctx context.Context, r *request, mark uint64, compare bool
 	}
 
 	shared := g.store != nil && !g.epochs.isPending(r.slots)
-	if shared && !r.force {
-		e, err := g.fetch(ctx, r, mark)
+	switch {
+	case r.force:
+	case shared:
+		e, err := g.ask(ctx, r, mark)
 		switch {
 		case err != nil:
+			if cause := context.Cause(ctx); cause != nil {
+				// Nobody waits any more. That says nothing of Redis, and memory was not compared.
+				return landing{}, cause
+			}
 			shared = false
 			if old != nil && usable(old, now, r.noRefresh) {
 				// Redis is away. What memory has is within its TTL, and the alternative
@@ -255,7 +271,6 @@ func (g *engine) lead(ctx context.Context, r *request, mark uint64, compare bool
 				return g.served(old), nil
 			}
 		case e != nil:
-			g.mem.put(r.key, e)
 			if now = g.now(); usable(e, now, r.noRefresh) {
 				return g.served(e), nil
 			}
@@ -264,21 +279,66 @@ func (g *engine) lead(ctx context.Context, r *request, mark uint64, compare bool
 			}
 		case old != nil:
 			// Redis has it no more, perhaps because a write elsewhere whose message was
-			// lost has made it invalid: nobody shall be served from memory meanwhile.
+			// lost has made it invalid: nobody shall be served from memory meanwhile, nor
+			// when the database turns out to be away.
 			g.mem.drop(r.key, old)
+			old = nil
 		}
+	case old != nil && g.store != nil && usable(old, now, r.noRefresh):
+		// Pending, and Redis probably away: what memory has was read after the write that is
+		// pending, or its epoch would be another. Without this every read would be a load.
+		return g.served(old), nil
+	}
+	if compare && r.noRefresh {
+		// Loads of r run on the connection of a caller who waits, and none does.
+		return landing{}, errElsewhere
 	}
 
-	if f := g.failures.get(r.key, now); f != nil {
+	if f := g.failures.get(r.key, g.now()); f != nil {
 		g.counters.backedOff.Add(1)
-		if old != nil && now < old.dead && !r.force {
-			return landing{e: old, outcome: StaleError}, nil
-		}
-		return landing{}, f.err
+		return g.failed(r, old, f.err)
 	}
 
+	for {
+		land, role, err := g.flights.Do(ctx, flightKey(r, mark, flightLoad), func(ctx context.Context) (landing, error) {
+			return g.obtainAndLoad(ctx, r, mark, shared)
+		})
+		switch {
+		case err == nil:
+			if role == flight.Follower && land.outcome == Miss {
+				land.outcome = Shared
+			}
+			return land, nil
+		case role == flight.Follower && errors.Is(err, errElsewhere):
+			// It was a refresh that left the work to another process. Wait for that one.
+			continue
+		}
+		return g.failed(r, old, err)
+	}
+}
+
+// failed answers a load that failed with err: with old rows when they are in their sie window and the
+// database is unavailable, else with err. old is nil, or was valid when the flight began.
+func (g *engine) failed(r *request, old *entry, err error) (landing, error) {
+	if old != nil && !r.force && g.now() < old.dead && classify(err) == classUnavailable {
+		return landing{e: old, outcome: StaleError}, nil
+	}
+	return landing{}, err
+}
+
+// obtainAndLoad is the work of a flight that loads. shared says that the store can be asked.
+func (g *engine) obtainAndLoad(ctx context.Context, r *request, mark uint64, shared bool) (landing, error) {
+	if !r.force {
+		// A refresh may have landed between the look of who leads and this one.
+		now := g.now()
+		if e := g.mem.get(r.key, now); e != nil {
+			if v, _ := g.look(e, now, r.noRefresh); v != verdictAsk {
+				return g.served(e), nil
+			}
+		}
+	}
 	var l lease
-	outcome, reason := Miss, ReasonNone
+	reason := ReasonNone
 	if shared {
 		var e *entry
 		var err error
@@ -297,12 +357,9 @@ func (g *engine) lead(ctx context.Context, r *request, mark uint64, compare bool
 			return landing{}, err
 		}
 	}
-	land, err := g.loadAndStore(ctx, r, mark, l, old)
+	land, err := g.loadAndStore(ctx, r, mark, l)
 	if err == nil && land.outcome == Miss {
-		land.outcome = outcome
-		if reason != ReasonNone {
-			land.reason = reason
-		}
+		land.reason = reason
 	}
 	return land, err
 }
@@ -315,28 +372,42 @@ func (g *engine) served(e *entry) landing {
 	return landing{e: e, outcome: Stale}
 }
 
-// fetch asks the store for an entry; nil and no error say that there is none. mark is from before. An error
-// says that the store cannot be asked.
-func (g *engine) fetch(ctx context.Context, r *request, mark uint64) (*entry, error) {
-	// Its age was measured somewhere on the trip: counted from the question, a slow trip makes
-	// an entry seem older than it is, and never younger.
+// ask gets what the store has under r, and puts it into memory. It returns nil, and no error,
+// when there is nothing. mark is from before.
+func (g *engine) ask(ctx context.Context, r *request, mark uint64) (*entry, error) {
 	asked := g.now()
+	seen := g.mem.get(r.key, asked)
 	se, err := g.store.get(ctx, r.key, r.tags)
-	if err != nil || se == nil {
+	if se == nil || err != nil {
 		return nil, err
 	}
+	e := adopt(r, mark, se, asked)
+	if seen != nil && !e.isNewer(seen) {
+		// It is what memory has, seen anew: who refreshes it, and how often that failed, still holds.
+		e.work = seen.work
+	}
+	g.mem.put(r.key, e, seen)
+	return e, nil
+}
+
+// adopt makes an entry of memory from one of the store. asked is from before the store was asked: the
+// entry may seem older than it is by the time of the reply, but not younger by that of a process
+// that was stopped.
+func adopt(r *request, mark uint64, se *sharedEntry, asked int64) *entry {
 	e := &entry{
 		result:   se.result,
 		stored:   asked - int64(se.age),
 		loadTime: se.loadTime,
 		slots:    r.slots,
 		mark:     mark,
+		work:     new(work),
 	}
 	e.soft = e.stored + int64(se.soft)
 	e.hard = e.stored + int64(se.hard)
 	e.dead = e.hard + int64(se.sie)
+	e.read = e.stored - int64(se.loadTime)
 	e.checked.Store(asked)
-	return e, nil
+	return e
 }
 
 // errWaited says that the holder of a lease did not come to an end in time.
@@ -348,12 +419,18 @@ const (
 	pollMax = 150 * time.Millisecond
 )
 
+// vainMax bounds the loads of others that a waiter waits for and that leave nothing of use to it: they failed, or
+// a write has ended their rows already. On a table that is written more often than the query
+// takes, every waiter would have to load for itself, one after the other.
+const vainMax = 2
+
 // obtain gets the right to load, or the entry that another process has loaded
-// meanwhile. It returns neither, and no error, when the store is away: then load without.
+// meanwhile. It returns neither, and no error, when the store is away or it has waited in vain: then load without.
 func (g *engine) obtain(ctx context.Context, r *request, mark uint64) (lease, *entry, error) {
 	id := g.store.id(r.key)
 	var timeout <-chan time.Time
 	began := g.now()
+	vain := 0
 	for pause := pollMin; ; pause = min(2*pause, pollMax) {
 		// Watch before asking, or the message may pass between the two.
 		w := g.watch.add(id)
@@ -370,9 +447,8 @@ func (g *engine) obtain(ctx context.Context, r *request, mark uint64) (lease, *e
 			g.counters.leasesWon.Add(1)
 			if l.entryPresent && !r.force {
 				// Somebody may have stored between our look and the lease.
-				if e, err := g.fetch(ctx, r, mark); err == nil && e != nil && usable(e, g.now(), r.noRefresh) {
-					g.mem.put(r.key, e)
-					g.release(ctx, r, l)
+				if e, err := g.ask(ctx, r, mark); err == nil && e != nil && usable(e, g.now(), r.noRefresh) {
+					g.release(ctx, l)
 					return lease{}, e, nil
 				}
 			}
@@ -381,6 +457,10 @@ func (g *engine) obtain(ctx context.Context, r *request, mark uint64) (lease, *e
 		}
 
 		g.counters.leasesLost.Add(1)
+		if vain >= vainMax {
+			w.end()
+			return lease{}, nil, nil
+		}
 		if timeout == nil {
 			timer := time.NewTimer(r.pol.Wait)
 			defer timer.Stop()
@@ -393,8 +473,10 @@ func (g *engine) obtain(ctx context.Context, r *request, mark uint64) (lease, *e
 			d = min(d, l.left+time.Millisecond)
 		}
 		poll := time.NewTimer(d)
+		told := false
 		select {
 		case <-w.told:
+			told = true
 			pause = pollMin
 		case <-poll.C:
 		case <-timeout:
@@ -412,14 +494,19 @@ func (g *engine) obtain(ctx context.Context, r *request, mark uint64) (lease, *e
 		if r.force {
 			continue
 		}
-		e, err := g.fetch(ctx, r, mark)
+		e, err := g.ask(ctx, r, mark)
 		if err != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				return lease{}, nil, cause
+			}
 			return lease{}, nil, nil
 		}
 		if e != nil && usable(e, g.now(), r.noRefresh) {
-			g.mem.put(r.key, e)
 			g.observe.Lease(LeaseEvent{Name: r.name, Waited: time.Duration(g.now() - began)})
 			return lease{}, e, nil
+		}
+		if told {
+			vain++
 		}
 	}
 }
@@ -430,15 +517,21 @@ func (g *engine) life(pol *Policy) time.Duration {
 }
 
 // release gives a lease back, whatever has become of ctx.
-func (g *engine) release(ctx context.Context, r *request, l lease) {
+func (g *engine) release(ctx context.Context, l lease) {
 	if err := g.store.release(context.WithoutCancel(ctx), l); err != nil {
 		g.counters.storeErrors.Add(1)
 	}
+	g.tellHere(l)
 }
 
-// renew keeps a lease alive while the load runs. end stops it and waits for its goroutine.
+// tellHere tells the waiters of this process that a lease is free. The store's own messages do not come
+// back; those who wait here began after an invalidation that the load has not seen, or want a load of their own.
+func (g *engine) tellHere(l lease) { g.watch.tell(g.store.id(l.key)) }
+
+// renew keeps a lease alive while the load runs. end stops it and waits for its goroutine. A load that
+// goes on after LoadTimeout, because its driver ignores that, loses the lease: the fleet would wait for it for ever.
 func (g *engine) renew(ctx context.Context, l lease, ttl time.Duration) (end func()) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithTimeout(ctx, g.cfg.LoadTimeout)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -466,9 +559,9 @@ func (g *engine) renew(ctx context.Context, l lease, ttl time.Duration) (end fun
 //	the load …            lease     stored  the caller gets
 //	gives rows            released  yes     the rows
 //	gives unfit rows      released  no      the live rows; others run their own
-//	finds it unavailable  released  no      old rows in their sie window, else the error
-//	fails otherwise       released  no      the error
-func (g *engine) loadAndStore(ctx context.Context, r *request, mark uint64, l lease, old *entry) (landing, error) {
+//	gives rows of no life released  no      the rows
+//	fails                 released  no      the error
+func (g *engine) loadAndStore(ctx context.Context, r *request, mark uint64, l lease) (landing, error) {
 	stopRenewing := func() {}
 	if l.won {
 		stopRenewing = g.renew(ctx, l, r.pol.Lease)
@@ -479,7 +572,7 @@ func (g *engine) loadAndStore(ctx context.Context, r *request, mark uint64, l le
 		if !settled {
 			stopRenewing()
 			if l.won {
-				g.release(ctx, r, l)
+				g.release(ctx, l)
 			}
 		}
 	}()
@@ -492,7 +585,7 @@ func (g *engine) loadAndStore(ctx context.Context, r *request, mark uint64, l le
 
 	g.observe.Load(LoadEvent{Name: r.name, Took: time.Duration(ended - began), Err: err})
 	if err != nil {
-		return g.loadFailed(ctx, r, old, err)
+		return landing{}, g.loadFailed(ctx, r, err)
 	}
 	g.failures.clear(r.key)
 	if res.unfit != ReasonNone {
@@ -501,6 +594,12 @@ func (g *engine) loadAndStore(ctx context.Context, r *request, mark uint64, l le
 	}
 
 	e, se := newEntry(r, mark, ended, res)
+	// An invalidation elsewhere since then, whose message was lost, has ended these rows.
+	e.read = began
+	e.checked.Store(began)
+	if e.hard == e.stored {
+		return landing{e: e, outcome: Miss}, nil
+	}
 	if lag := g.cfg.ReplicaLag; lag > 0 {
 		if last := g.epochs.lastMove(r.slots); last != 0 && began < last+int64(lag) {
 			// What was read may be from a replica that has not seen the write.
@@ -508,17 +607,18 @@ func (g *engine) loadAndStore(ctx context.Context, r *request, mark uint64, l le
 			return landing{e: e, outcome: Miss}, nil
 		}
 	}
-	g.mem.put(r.key, e)
+	g.mem.put(r.key, e, nil)
 	if l.won {
 		settled = true
 		stopRenewing()
 		if g.epochs.isPending(r.slots) {
-			g.release(ctx, r, l)
+			g.release(ctx, l)
 		} else {
 			out, err := g.store.put(context.WithoutCancel(ctx), l, se)
 			if err != nil {
 				g.counters.storeErrors.Add(1)
 			}
+			g.tellHere(l)
 			g.observe.Store(StoreEvent{Name: r.name, Outcome: out.String(), Err: err})
 		}
 	}
@@ -532,26 +632,25 @@ func (g *engine) loadCounted(ctx context.Context, r *request) (loadResult, error
 	return res, err
 }
 
-// loadFailed sorts a failed load.
-func (g *engine) loadFailed(ctx context.Context, r *request, old *entry, err error) (landing, error) {
+// loadFailed sorts a failed load, and returns the error to tell.
+func (g *engine) loadFailed(ctx context.Context, r *request, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		// Nobody waits any more, or we are closing: this says nothing of the database.
-		return landing{}, cause
+		return cause
 	}
 	if isClosed(r.gone) {
-		return landing{}, errGone
+		return errGone
+	}
+	if errors.Is(err, errElsewhere) {
+		return err // nor was it asked
 	}
 	g.counters.loadErrors.Add(1)
-	if classify(err) != classUnavailable {
+	if classify(err) == classUnavailable {
+		g.failures.add(r.key, err, g.now())
+	} else {
 		g.failures.clear(r.key)
-		return landing{}, err
 	}
-	now := g.now()
-	g.failures.add(r.key, err, now)
-	if old != nil && now < old.dead && !r.force {
-		return landing{e: old, outcome: StaleError}, nil
-	}
-	return landing{}, err
+	return err
 }
 
 // newEntry makes the entry of memory and of the store, with one draw of jitter for both, which only shortens.
@@ -561,7 +660,7 @@ func newEntry(r *request, mark uint64, now int64, res loadResult) (*entry, *shar
 		// "Not there" is what a write most often changes, and nothing to fall back on.
 		soft, hard, sie = r.pol.Empty, r.pol.Empty, 0
 	}
-	if j := r.pol.Jitter; j > 0 {
+	if j := r.pol.Jitter; j > 0 && soft > 0 {
 		f := 1 - j*rand.Float64()
 		soft = max(time.Duration(f*float64(soft)), time.Millisecond)
 		hard = max(time.Duration(f*float64(hard)), soft)
@@ -574,14 +673,17 @@ func newEntry(r *request, mark uint64, now int64, res loadResult) (*entry, *shar
 		dead:     now + int64(hard+sie),
 		loadTime: res.took,
 		slots:    r.slots,
+		read:     now,
 		mark:     mark,
+		work:     new(work),
 	}
 	e.checked.Store(now)
 	return e, &sharedEntry{result: res.rows, soft: soft, hard: hard, sie: sie, loadTime: res.took}
 }
 
-// errElsewhere is the end of a refresh that another process does.
-var errElsewhere = errors.New("sqlherd: another process refreshes")
+// errElsewhere is the end of a flight whose work is another's: a refresh that another process does, or a
+// load on a connection whose caller has left.
+var errElsewhere = errors.New("sqlherd: another loads")
 
 // refresh replaces seen in the background, if there is room and nobody does already. The
 // caller has claimed seen. It does not block.
@@ -591,11 +693,11 @@ func (g *engine) refresh(ctx context.Context, r *request, seen *entry) {
 	default:
 		g.counters.refreshesDropped.Add(1)
 		g.observe.Refresh(RefreshEvent{Name: r.name, Outcome: RefreshDropped})
-		seen.quiet.Store(0)
+		seen.work.quiet.Store(0)
 		return
 	}
 	mark := g.epochs.mark(r.slots)
-	started := g.flights.Start(ctx, flightKey(r, mark), func(ctx context.Context) (landing, error) {
+	started := g.flights.Start(ctx, flightKey(r, mark, flightLoad), func(ctx context.Context) (landing, error) {
 		defer func() { <-g.refreshing }()
 		began := g.now()
 		land, out, err := g.runRefresh(ctx, r, mark, seen)
@@ -605,6 +707,8 @@ func (g *engine) refresh(ctx context.Context, r *request, seen *entry) {
 	})
 	if !started {
 		<-g.refreshing
+		// A load is under way. It takes the place of seen, or fails; then another hit tries.
+		seen.work.quiet.Store(g.now() + int64(g.cfg.RedisTimeout))
 	}
 }
 
@@ -616,9 +720,9 @@ func (g *engine) runRefresh(ctx context.Context, r *request, mark uint64, seen *
 	defer func() {
 		// Also when the driver panics: a later hit tries again.
 		if out == RefreshFailed {
-			n := seen.failed.Add(1)
+			n := seen.work.failed.Add(1)
 			pause := min(backoffMin<<min(n-1, 10), refreshPauseMax)
-			seen.quiet.Store(g.now() + int64(pause/2+rand.N(pause/2+1)))
+			seen.work.quiet.Store(g.now() + int64(pause/2+rand.N(pause/2+1)))
 		}
 	}()
 	if f := g.failures.get(r.key, g.now()); f != nil {
@@ -632,25 +736,22 @@ func (g *engine) runRefresh(ctx context.Context, r *request, mark uint64, seen *
 		if oerr == nil && !got.won {
 			// Another process refreshes: take its rows when it says that they are
 			// there, or look again when its lease is over.
-			seen.quiet.Store(g.now() + int64(max(got.left, time.Millisecond)))
+			seen.work.quiet.Store(g.now() + int64(max(got.left, time.Millisecond)))
 			w.then(got.left, func() { g.compare(context.WithoutCancel(ctx), r) })
 			return landing{}, RefreshElsewhere, errElsewhere
 		}
 		w.end()
-		if oerr != nil && !errors.Is(oerr, errUnavailable) && g.now() < seen.hard-int64(r.pol.Lease) {
-			// Nobody waits for a refresh, and one unanswered call is no reason to load beside
-			// another process. When Redis is known to be away, or the rows are about to die, it is.
-			return landing{}, RefreshFailed, oerr
-		}
-		if l = got; l.won && l.entryPresent {
-			if e, err := g.fetch(ctx, r, mark); err == nil && e != nil && isNewer(e, seen) && g.now() < e.soft {
-				g.mem.put(r.key, e)
-				g.release(ctx, r, l)
-				return landing{e: e, outcome: Hit}, RefreshElsewhere, nil
+		if oerr == nil {
+			l = got
+			if l.entryPresent {
+				if e, err := g.ask(ctx, r, mark); err == nil && e != nil && e.isNewer(seen) && usable(e, g.now(), r.noRefresh) {
+					g.release(ctx, l)
+					return g.served(e), RefreshElsewhere, nil
+				}
 			}
 		}
 	}
-	land, err = g.loadAndStore(ctx, r, mark, l, nil)
+	land, err = g.loadAndStore(ctx, r, mark, l)
 	switch {
 	case err != nil:
 		return land, RefreshFailed, err
@@ -663,16 +764,16 @@ func (g *engine) runRefresh(ctx context.Context, r *request, mark uint64, seen *
 	return land, RefreshDone, nil
 }
 
-// isNewer says whether the store's entry is another than the one that was seen. Their ages tell, to within what a round trip
-// and the store's clock can blur, which is far less than a quarter of a life.
-func isNewer(e, seen *entry) bool {
-	return e.stored > seen.stored+max((seen.soft-seen.stored)/4, int64(10*time.Millisecond))
+// isNewer says whether e, of the store, is another than seen: its age tells, to within
+// what a round trip and the store's clock can blur, which is far less than a quarter of a life.
+func (e *entry) isNewer(seen *entry) bool {
+	return e.stored > seen.stored+(seen.soft-seen.stored)/4 && e.stored > seen.stored+int64(10*time.Millisecond)
 }
 
 // compare asks the store in the background whether what memory has is still what the fleet has.
 func (g *engine) compare(ctx context.Context, r *request) {
 	mark := g.epochs.mark(r.slots)
-	g.flights.Start(ctx, flightKey(r, mark), func(ctx context.Context) (landing, error) {
+	g.flights.Start(ctx, flightKey(r, mark, flightAsk), func(ctx context.Context) (landing, error) {
 		return g.lead(ctx, r, mark, true)
 	})
 }
@@ -736,7 +837,7 @@ func (w *watching) endLocked() {
 }
 
 // then calls f at the next message, which may have come already, unless d passes first. It ends the watch
-// itself. f must not block.
+// itself. One such watch is enough for a key: without memory, every read of stale rows comes here. f must not block.
 func (w *watching) then(d time.Duration, f func()) {
 	w.ws.mu.Lock()
 	defer w.ws.mu.Unlock()
@@ -746,6 +847,12 @@ func (w *watching) then(d time.Duration, f func()) {
 		go f() // not under the lock; f only starts a flight
 		return
 	default:
+	}
+	for other := range w.ws.m[w.id] {
+		if other.call != nil {
+			w.endLocked()
+			return
+		}
 	}
 	w.call = f
 	w.timer = time.AfterFunc(d, w.end)

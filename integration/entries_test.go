@@ -70,7 +70,9 @@ func TestDamagedEntriesAreMissesAndCounted(t *testing.T) {
 		"a hash":            func() { must(rdb.Del(ctx, entry).Err()); must(rdb.HSet(ctx, entry, "a", "b").Err()) },
 		"a list":            func() { must(rdb.Del(ctx, entry).Err()); must(rdb.RPush(ctx, entry, "a").Err()) },
 		"without an expiry": func() { must(rdb.Persist(ctx, entry).Err()) },
-		"sixteen megabytes": func() { must(rdb.Set(ctx, entry, append(bytes.Clone(whole), make([]byte, 16<<20)...), time.Minute).Err()) },
+		"sixteen megabytes": func() {
+			must(rdb.Set(ctx, entry, append(bytes.Clone(whole), make([]byte, 16<<20)...), time.Minute).Err())
+		},
 	}
 	step := max(len(whole)/40, 1)
 	for i := 0; i < len(whole); i += step {
@@ -274,4 +276,53 @@ func TestAnArgumentInATagIsHiddenByEntryKeys(t *testing.T) {
 	cfg.EntryKeys = nil
 	keyless, _ := openHerd(t, b.Database, cfg)
 	wantText(t, keyless, secret, sqlherd.Miss, query, secret)
+}
+
+// The tags of a hint are in a comment, and those of a context nowhere in the query. Readers of one query that
+// name different tags must each see theirs invalidated.
+func TestReadersThatNameDifferentTagsEachSeeTheirsInvalidated(t *testing.T) {
+	rdb, ns := dbtest.Redis(t)
+	for name, cfg := range map[string]sqlherd.Config{
+		"in memory": {},
+		"in Redis":  {Redis: rdb, Namespace: ns, RedisTimeout: redisTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, dbtest.PQ(t))
+			db, h := openHerd(t, b.Database, cfg)
+			ctx := withDeadline(t)
+			read := func(ctx context.Context, options string, want sqlherd.Outcome) {
+				t.Helper()
+				v, info, err := text(ctx, db, b.slow("ttl=10m "+options, 0), 1)
+				if err != nil || v != "one" || info.Outcome != want {
+					t.Errorf("%s: %q, %v, %v; want %v", options, v, err, info.Outcome, want)
+				}
+			}
+			readers := map[string]func(sqlherd.Outcome){
+				"a": func(o sqlherd.Outcome) { read(ctx, "tags=a", o) },
+				"b": func(o sqlherd.Outcome) { read(ctx, "tags=b", o) },
+				"c": func(o sqlherd.Outcome) { read(sqlherd.WithTags(ctx, "c"), "", o) },
+				"d": func(o sqlherd.Outcome) { read(sqlherd.WithTags(ctx, "d"), "tags=e", o) },
+				"f": func(o sqlherd.Outcome) {
+					read(sqlherd.WithPolicy(ctx, sqlherd.Policy{TTL: time.Minute, Tags: []string{"f"}}), "tags=g", o)
+				},
+				"h": func(o sqlherd.Outcome) {
+					read(sqlherd.WithPolicy(ctx, sqlherd.Policy{TTL: time.Minute, Tables: []string{"h"}}), "", o)
+				},
+			}
+			for _, read := range readers {
+				read(sqlherd.Miss)
+				read(sqlherd.Hit)
+			}
+			for tag, read := range readers {
+				read(sqlherd.Hit)
+				if err := h.Invalidate(ctx, tag); err != nil {
+					t.Fatal(err)
+				}
+				if err := h.InvalidateTables(ctx, tag); err != nil {
+					t.Fatal(err)
+				}
+				read(sqlherd.Miss)
+			}
+		})
+	}
 }

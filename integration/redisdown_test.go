@@ -149,14 +149,14 @@ func TestRowsAreRightWhateverHappensToRedis(t *testing.T) {
 				if tr.away && (st.BreakerOpens == was.BreakerOpens || st.Refused == was.Refused) {
 					t.Errorf("member %d: %s; want an open breaker", i, outcomes(m.h))
 				}
-				if late := int(st.Timeouts - was.Timeouts); tr.readonly && late > 3+int(elapsed/time.Second) {
+				// Three leases and three invalidations, and then one of each a second.
+				if late := int(st.Timeouts - was.Timeouts); tr.readonly && late > 6+2*int(elapsed/time.Second) {
 					t.Errorf("member %d: %d calls got no answer in time in %v: %s", i, late, elapsed, outcomes(m.h))
 				}
 				if tr.readonly && (st.BreakerOpen || st.BreakerOpens != was.BreakerOpens) {
 					t.Errorf("member %d: %s; reads are still good", i, outcomes(m.h))
 				}
 			}
-			f.log(t)
 
 			tr.mend(t, f)
 

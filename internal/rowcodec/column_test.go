@@ -290,6 +290,7 @@ func TestTooManyColumnsAreNotEncoded(t *testing.T) {
 }
 
 func TestResultsOfOneQueryShareTheirColumns(t *testing.T) {
+	rowcodec.ForgetColumns()
 	cols := []rowcodec.Column{{Name: "shared by results of one query", DatabaseType: "INT8", HasDatabaseType: true}}
 	enc := encode(t, buildColumns(t, cols, 0))
 	share(t, enc)
@@ -303,6 +304,7 @@ func TestResultsOfOneQueryShareTheirColumns(t *testing.T) {
 }
 
 func TestColumnsSeenOnceAreNotShared(t *testing.T) {
+	rowcodec.ForgetColumns()
 	cols := []rowcodec.Column{{Name: "seen once " + time.Now().String()}}
 	a := buildColumns(t, cols, 0)
 	b := buildColumns(t, cols, 0)

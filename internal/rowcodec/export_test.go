@@ -34,12 +34,17 @@ func ForgetZones() int {
 	return n
 }
 
-// ForgetType makes a scan type unknown, as it is to another process.
-func ForgetType(t reflect.Type) {
+// ForgetColumns empties the table of shared columns, which other tests may have filled.
+func ForgetColumns() {
 	interned.Lock()
+	defer interned.Unlock()
 	clear(interned.sets)
 	interned.bytes = 0
-	interned.Unlock()
+}
+
+// ForgetType makes a scan type unknown, as it is to another process.
+func ForgetType(t reflect.Type) {
+	ForgetColumns()
 	met.Lock()
 	delete(met.byName, met.byType[t])
 	delete(met.byType, t)
