@@ -265,15 +265,15 @@ func (q *queryState) appendKey(dst []byte, prepared bool, args []driver.NamedVal
 	if q.opts != nil && q.opts.scope != "" {
 		scope = q.opts.scope
 	}
-	tags := q.p.tagScope
+	policy := q.p.scope
 	if o := q.opts; o != nil && (len(o.tags) > 0 || q.pol != q.p.policy) {
 		var hinted []string
 		if q.p.policy != nil {
 			hinted = q.p.policy.Tags // which are the query's too: see tags
 		}
-		tags = tagScopeOf(q.pol.Tags, q.pol.Tables, hinted, o.tags)
+		policy = policyScope(q.pol, hinted, o.tags)
 	}
-	return appendKey(dst, q.p.head(prepared), args, q.c.private, scope, tags)
+	return appendKey(dst, q.p.head(prepared), args, q.c.private, scope, policy)
 }
 
 // keyBuffers hold keys while they are looked up.

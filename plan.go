@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"database/sql/driver"
+	"encoding/binary"
 	"encoding/hex"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/maypok86/otter/v2"
 
@@ -34,8 +36,8 @@ type plan struct {
 	guard   Reason // why the statement can never be cached
 	foreign string // a table that is not in Config.Tables, under policy
 
-	reads    []string // tables it depends on, as tags
-	tagScope string   // of policy; see tagScopeOf
+	reads []string // tables it depends on, as tags
+	scope string   // of policy; see policyScope
 
 	plain      bool // no policy, no hint, no effects: nothing is asked of us
 	hasEffects bool // any of the following
@@ -186,22 +188,18 @@ func (p *plan) setPolicy(pol *Policy) {
 	tables := tablesFor(p.stmt.Reads, pol.Tables)
 	p.foreign = h.foreignTable(tables)
 	p.reads = tableTags(tables)
-	p.tagScope = tagScopeOf(pol.Tags, pol.Tables)
+	p.scope = policyScope(pol)
 }
 
-// tagScopeOf is the part of a key that keeps results apart which depend on other tags: an entry that
-// lacks a tag that its reader names would outlive the tag's invalidation. Comments, and with them the tags of
-// a hint, are no part of the key's text.
-func tagScopeOf(lists ...[]string) string {
-	n := 0
-	for _, l := range lists {
-		n += len(l)
+// policyScope is the part of a key that the policy decides. Comments, and with them the hint, are no part of the
+// key's text, but two policies are two results: an entry that lacks a tag which its reader names would outlive
+// that tag's invalidation, and one that was stored for longer than its reader allows would be fresh for too long.
+func policyScope(pol *Policy, lists ...[]string) string {
+	b := make([]byte, 0, 64)
+	for _, d := range []time.Duration{pol.TTL, pol.SWR, pol.SIE, pol.Empty} {
+		b = binary.AppendUvarint(b, uint64(d/time.Millisecond))
 	}
-	if n == 0 {
-		return ""
-	}
-	var b []byte
-	for _, l := range lists {
+	for _, l := range append(lists, pol.Tags, pol.Tables) {
 		b = appendScope(b, l...)
 	}
 	return string(b)

@@ -1,0 +1,61 @@
+package sqlherd_test
+
+import (
+	"context"
+	"database/sql/driver"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqlherd/sqlherd"
+)
+
+// One text with two policies: what one caller stored must not outlive what the other one was promised.
+func TestAReaderIsNeverServedByAnEntryOfAnotherPolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n atomic.Int64
+		n.Store(1)
+		db := newFakeDB(t, func(context.Context, string, []driver.NamedValue) (*fakeResult, error) {
+			return one(n.Load()), nil
+		})
+		p, h := openHerd(t, db, sqlherd.Config{Dialect: sqlherd.SQLite})
+		read := func(ctx context.Context, query string, want int64) {
+			t.Helper()
+			var got int64
+			if err := p.QueryRowContext(ctx, query).Scan(&got); err != nil || got != want {
+				t.Errorf("%s: got %d, %v; want %d", query, got, err, want)
+			}
+		}
+		write := func(stmt string, v int64) {
+			t.Helper()
+			n.Store(v)
+			if _, err := p.Exec(stmt); err != nil {
+				t.Fatal(err)
+			}
+		}
+
+		read(t.Context(), "SELECT /* @cache ttl=1h tables=none tags=x */ n FROM p", 1)
+		write("UPDATE p SET n = 2", 2)
+		read(t.Context(), "SELECT /* @cache ttl=1h */ n FROM p", 2)
+
+		read(t.Context(), "SELECT /* @cache ttl=1h tags=y */ n FROM p", 2)
+		write("UPDATE /* @invalidate tags=y tables=none */ p SET n = 3", 3)
+		read(t.Context(), "SELECT /* @cache ttl=1h tags=y */ n FROM p", 3)
+
+		tagged := sqlherd.WithTags(t.Context(), "wt")
+		read(t.Context(), "SELECT /* @cache ttl=1h name=a */ n FROM p", 2) // depends on p alone, which no write has named since
+		read(tagged, "SELECT /* @cache ttl=1h name=a */ n FROM p", 3)
+		n.Store(4)
+		if err := h.Invalidate(t.Context(), "wt"); err != nil {
+			t.Fatal(err)
+		}
+		read(tagged, "SELECT /* @cache ttl=1h name=a */ n FROM p", 4)
+
+		n.Store(5)
+		time.Sleep(2 * time.Second)
+		read(t.Context(), "SELECT /* @cache ttl=1s */ n FROM p", 5) // fresh for an hour is not fresh for a second
+		short := sqlherd.WithPolicy(t.Context(), sqlherd.Policy{TTL: 1500 * time.Millisecond})
+		read(short, "SELECT /* @cache ttl=1h */ n FROM p", 5)
+	})
+}
