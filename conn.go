@@ -31,6 +31,7 @@ type conn struct {
 
 	// The session of real. All of it is forgotten with real.
 	tainted   bool         // its state is unknown
+	taintedBy string       // the word that made it so
 	inTx      bool         // between BeginTx and the end of the transaction
 	textTx    bool         // the same, by a statement's text
 	txUnknown bool         // it cannot be told whether a transaction is open; tainted as well
@@ -152,15 +153,23 @@ func (c *conn) sessionReason() Reason {
 	return ReasonNone
 }
 
+// taint records that the session's state is unknown from p on. The first cause is kept.
+func (c *conn) taint(p *plan) {
+	if c.tainted {
+		return
+	}
+	c.tainted, c.taintedBy = true, p.stmt.Word
+	c.h.tainted(p)
+}
+
 // note records what running p may do to the session, before it runs: should it
 // fail half-way, the state is as unknown.
 func (c *conn) note(p *plan) {
 	if !p.hasEffects {
 		return
 	}
-	if p.taints && !c.tainted {
-		c.tainted = true
-		c.h.tainted(p)
+	if p.taints {
+		c.taint(p)
 	}
 	if p.tx == sqllex.TxBegin {
 		c.textTx = true
@@ -216,10 +225,7 @@ func (c *conn) noteTx(ctx context.Context, p *plan, err error) {
 	}
 	// From here on every write invalidates at once, and again when it may be committed.
 	c.txUnknown, c.textTx = true, false
-	if !c.tainted {
-		c.tainted = true
-		c.h.tainted(p)
-	}
+	c.taint(p)
 	c.h.wrote(ctx, c.dirty)
 }
 

@@ -75,7 +75,7 @@ func Raw(conn *sql.Conn, f func(driverConn any) error) error {
 		if err != nil {
 			return err
 		}
-		s.tainted = true
+		s.tainted, s.taintedBy = true, "sqlherd.Raw"
 		return f(real)
 	})
 }
@@ -105,6 +105,12 @@ func (d *wrappedDriver) Open(dsn string) (driver.Conn, error) {
 }
 
 func (d *wrappedDriver) OpenConnector(dsn string) (driver.Connector, error) {
+	switch d.base.(type) {
+	case nil:
+		return nil, errors.New("sqlherd: Herd.Driver was given no driver")
+	case *wrappedDriver:
+		return nil, errors.New("sqlherd: Herd.Driver was given a driver that is wrapped already")
+	}
 	var base driver.Connector = dsnConnector{dsn: dsn, driver: d.base}
 	if dc, ok := d.base.(driver.DriverContext); ok {
 		var err error

@@ -33,11 +33,11 @@ type Herd struct {
 	serial   atomic.Uint64
 	enabled  atomic.Bool
 	closed   atomic.Bool
-	taintLog sync.Once
 	invalLog sync.Once
 
-	mu      sync.Mutex
-	sources map[*source]struct{}
+	mu         sync.Mutex
+	sources    map[*source]struct{}
+	taintWords map[string]bool // that were told of
 
 	closing   sync.Once
 	closeDone chan struct{}
@@ -49,17 +49,24 @@ type Herd struct {
 // Config.RulesFile.
 func New(cfg Config) (*Herd, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
-		return nil, err
+	problems := cfg.validate()
+	if cfg.RulesFile != "" {
+		// Read here for its mistakes alone, so that they are told together with the others.
+		_, err := loadRulesFile(cfg.RulesFile)
+		problems = errors.Join(problems, err)
+	}
+	if problems != nil {
+		return nil, problems
 	}
 	h := &Herd{
-		cfg:       cfg,
-		counters:  &counters{},
-		log:       cfg.Logger,
-		observed:  cfg.Observer != nil,
-		nonce:     rand.Text(),
-		sources:   make(map[*source]struct{}),
-		closeDone: make(chan struct{}),
+		cfg:        cfg,
+		counters:   &counters{},
+		log:        cfg.Logger,
+		observed:   cfg.Observer != nil,
+		nonce:      rand.Text(),
+		sources:    make(map[*source]struct{}),
+		taintWords: make(map[string]bool),
+		closeDone:  make(chan struct{}),
 	}
 	h.enabled.Store(true)
 	if len(cfg.Tables) > 0 {
@@ -275,11 +282,21 @@ func (h *Herd) openSources() []*source {
 	return out
 }
 
-// tainted counts a session whose state has become unknown, and says once what to do about it.
+// tainted counts a session whose state has become unknown, and says once for each word that does
+// it what to do about it.
 func (h *Herd) tainted(p *plan) {
 	h.counters.taints.Add(1)
-	h.taintLog.Do(func() {
-		h.log.Info("sqlherd: a statement leaves its connection in an unknown state; reads on it are not cached. "+
-			"Put the setting into the DSN to keep the cache", "statement", p.stmt.Class.String(), "word", p.stmt.Word)
-	})
+	h.mu.Lock()
+	known := h.taintWords[p.stmt.Word] || len(h.taintWords) >= taintWordsMax
+	if !known {
+		h.taintWords[p.stmt.Word] = true
+	}
+	h.mu.Unlock()
+	if !known {
+		h.log.Warn("sqlherd: a statement leaves its connection in a state that is not known; while that connection lives, reads on it are not cached. "+
+			"Put settings into the DSN, or run such statements on a pool of their own", "word", p.stmt.Word, "query", p.name)
+	}
 }
+
+// taintWordsMax bounds how many words are told.
+const taintWordsMax = 32

@@ -25,7 +25,7 @@ type HintError struct {
 	Problem string
 
 	Pos  int // byte offset in the text of the statement
-	Line int // from 1
+	Line int // from 1; 0 when the hint fails only with the arguments of a call
 	Col  int // from 1, in characters
 }
 
@@ -33,6 +33,10 @@ func (e *HintError) Error() string {
 	what := shorten(e.Option)
 	if e.Value != "" {
 		what += "=" + shorten(e.Value)
+	}
+	if e.Line == 0 {
+		// It came to light when the arguments were put in.
+		return fmt.Sprintf("sqlherd: malformed hint: %q: %s", what, e.Problem)
 	}
 	return fmt.Sprintf("sqlherd: malformed hint at line %d, column %d: %q: %s", e.Line, e.Col, what, e.Problem)
 }
@@ -228,7 +232,37 @@ func isDirective(s string) bool {
 	if strings.EqualFold(s, "@refresh") {
 		return true
 	}
-	return hasPrefixFold(s, "@cache") || hasPrefixFold(s, "@nocache") || hasPrefixFold(s, "@invalidate")
+	if hasPrefixFold(s, "@cache") || hasPrefixFold(s, "@nocache") || hasPrefixFold(s, "@invalidate") {
+		return true
+	}
+	for _, d := range []string{"@cache", "@nocache", "@refresh", "@invalidate"} {
+		if oneSlip(strings.ToLower(s), d) {
+			return true
+		}
+	}
+	return false
+}
+
+// oneSlip reports whether a becomes b by one letter too many, too few or wrong, or by
+// two that change places.
+func oneSlip(a, b string) bool {
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	if len(b)-len(a) > 1 {
+		return false
+	}
+	i := 0
+	for i < len(a) && a[i] == b[i] {
+		i++
+	}
+	if len(a) < len(b) {
+		return a[i:] == b[i+1:]
+	}
+	if i == len(a) || a[i+1:] == b[i+1:] {
+		return true
+	}
+	return i+1 < len(a) && a[i] == b[i+1] && a[i+1] == b[i] && a[i+2:] == b[i+2:]
 }
 
 func hasPrefixFold(s, prefix string) bool {
@@ -775,12 +809,13 @@ func (t tagTemplate) expand(args []driver.NamedValue) (string, error) {
 			err = renderTagValue(&b, v)
 		}
 		if err != nil {
-			return "", fmt.Errorf("sqlherd: tag %q: %w", shorten(t.source), err)
+			return "", &HintError{Option: "tags", Value: t.source, Problem: err.Error()}
 		}
 	}
 	b.WriteString(t.text[len(t.args)])
 	if b.Len() > TagBytesMax {
-		return "", fmt.Errorf("sqlherd: tag %q is %d bytes long with its arguments; must be at most %d", shorten(t.source), b.Len(), TagBytesMax)
+		return "", &HintError{Option: "tags", Value: t.source,
+			Problem: fmt.Sprintf("%d bytes long with its arguments; must be at most %d", b.Len(), TagBytesMax)}
 	}
 	return b.String(), nil
 }
@@ -804,7 +839,7 @@ func (a tagArg) find(args []driver.NamedValue) (any, error) {
 			return nv.Value, nil
 		}
 	}
-	return nil, fmt.Errorf("the statement has %d arguments", len(args))
+	return nil, fmt.Errorf("the statement has %d argument(s)", len(args))
 }
 
 // renderTagValue appends an argument to a tag; see expand.

@@ -418,13 +418,13 @@ func TestTagsThatCannotBeFilledInAreErrors(t *testing.T) {
 		arg  any
 		want string
 	}{
-		{"p/{2}", 1, `sqlherd: tag "p/{2}": the statement has 1 arguments`},
-		{"p/{Id}", 1, `sqlherd: tag "p/{Id}": the statement has no argument named Id`},
-		{"p/{1}", struct{}{}, `sqlherd: tag "p/{1}": an argument of type struct {} has no place in a tag`},
-		{"p/{1}", []int{1}, `sqlherd: tag "p/{1}": an argument of type []int has no place in a tag`},
-		{"p/{1}", failingValuer{}, `sqlherd: tag "p/{1}": boom`},
-		{"p/{1}", valuer{valuer{7}}, `sqlherd: tag "p/{1}": sqlherd.valuer gives another Valuer`},
-		{"p/{1}", strings.Repeat("x", 1023), `sqlherd: tag "p/{1}" is 1025 bytes long with its arguments; must be at most 1024`},
+		{"p/{2}", 1, `sqlherd: malformed hint: "tags=p/{2}": the statement has 1 argument(s)`},
+		{"p/{Id}", 1, `sqlherd: malformed hint: "tags=p/{Id}": the statement has no argument named Id`},
+		{"p/{1}", struct{}{}, `sqlherd: malformed hint: "tags=p/{1}": an argument of type struct {} has no place in a tag`},
+		{"p/{1}", []int{1}, `sqlherd: malformed hint: "tags=p/{1}": an argument of type []int has no place in a tag`},
+		{"p/{1}", failingValuer{}, `sqlherd: malformed hint: "tags=p/{1}": boom`},
+		{"p/{1}", valuer{valuer{7}}, `sqlherd: malformed hint: "tags=p/{1}": sqlherd.valuer gives another Valuer`},
+		{"p/{1}", strings.Repeat("x", 1023), `sqlherd: malformed hint: "tags=p/{1}": 1025 bytes long with its arguments; must be at most 1024`},
 	} {
 		tag, err := parseTag(tt.tag)
 		if err != nil {
@@ -531,4 +531,17 @@ func FuzzTagValuesDoNotCollide(f *testing.F) {
 			t.Errorf("%q and %q forge a level: %q", a, b, one)
 		}
 	})
+}
+
+func TestASlipInADirectiveIsTold(t *testing.T) {
+	for _, s := range []string{"@cach", "@cahce", "@cachee", "@chache", "@nocahce", "@refesh", "@invaldate", "@Cache", "@cached"} {
+		if _, err := parseHint("/* "+s+" ttl=1s */", comments("/* "+s+" ttl=1s */")); err == nil {
+			t.Errorf("%s passes for prose", s)
+		}
+	}
+	for _, s := range []string{"@param", "@author", "@case", "@macro", "@catch me", "@see @cache"} {
+		if h, err := parseHint("/* "+s+" */", comments("/* "+s+" */")); err != nil || h.kind != hintNone {
+			t.Errorf("%s passes for a directive: %v", s, err)
+		}
+	}
 }

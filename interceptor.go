@@ -166,7 +166,9 @@ func (q *queryState) decide() error {
 	case p.stmt.Time && p.byRule && own:
 		q.reason, q.detail = ReasonVolatile, "time"
 	default:
-		q.reason = q.c.sessionReason()
+		if q.reason = q.c.sessionReason(); q.reason == ReasonSession {
+			q.detail = q.c.taintedBy
+		}
 	}
 	return nil
 }
@@ -183,10 +185,18 @@ func (q *queryState) malformed(err error) error {
 }
 
 // malformed logs the first malformed hint of a query family, and returns the error under
-// Config.StrictHints. Otherwise the statement runs as without the hint.
+// Config.StrictHints. Otherwise a read runs as without the hint, and a write whose @invalidate
+// cannot be understood forgets everything.
 func (h *Herd) malformed(p *plan, err error) error {
 	if h.families.firstMistake(p.name) {
-		h.log.Warn("sqlherd: malformed hint; the query runs uncached", "query", p.name, "error", err)
+		then := "the query runs uncached"
+		switch {
+		case h.cfg.StrictHints:
+			then = "the statement fails"
+		case p.hinted != nil && p.hinted.kind == hintInvalidate:
+			then = "every result is forgotten"
+		}
+		h.log.Warn("sqlherd: malformed hint; "+then, "query", p.name, "error", err)
 	}
 	if h.cfg.StrictHints {
 		return err
@@ -342,6 +352,9 @@ func (q *queryState) bypass(ctx context.Context, st *stmt, query string, args []
 // done counts the query and tells the caller and the observer how it ended.
 func (q *queryState) done(o Outcome, reason Reason, age time.Duration) {
 	h := q.c.h
+	if o == Miss {
+		age = 0 // from the end of the load to here
+	}
 	h.counters.outcomes[o].Add(1)
 	if o == Bypassed || reason != ReasonNone {
 		h.counters.reasons[reason].Add(1)

@@ -19,7 +19,7 @@ func (h *Herd) Invalidate(ctx context.Context, tags ...string) error {
 	e := writeEffects{}
 	for _, t := range tags {
 		if err := checkTag(t); err != nil {
-			return fmt.Errorf("sqlherd: Invalidate: tag %q %w", t, err)
+			return fmt.Errorf("sqlherd: Invalidate: tag %q %w", shorten(t), err)
 		}
 		e.tags = append(e.tags, tagPrefix+t)
 	}
@@ -31,7 +31,7 @@ func (h *Herd) Invalidate(ctx context.Context, tags ...string) error {
 func (h *Herd) InvalidateTables(ctx context.Context, tables ...string) error {
 	for _, t := range tables {
 		if err := checkTable(t); err != nil {
-			return fmt.Errorf("sqlherd: InvalidateTables: table %q %w", t, err)
+			return fmt.Errorf("sqlherd: InvalidateTables: table %q %w", shorten(t), err)
 		}
 	}
 	return h.invalidate(ctx, writeEffects{tags: tableTags(tables)})

@@ -272,7 +272,7 @@ func (p *plan) effectsOf(ctx context.Context, args []driver.NamedValue) (writeEf
 		if err != nil {
 			// The tag cannot be named: forget everything rather than too little.
 			p.src.h.counters.hintErrors.Add(1)
-			if p.src.h.cfg.StrictHints {
+			if err := p.src.h.malformed(p, err); err != nil {
 				return writeEffects{}, err
 			}
 			return writeEffects{all: true}, nil

@@ -180,7 +180,7 @@ func (c *compiledRule) matches(text, name string, tables []string) bool {
 func loadRulesFile(file string) ([]Rule, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, fmt.Errorf("sqlherd: rules file: %w", err)
+		return nil, fmt.Errorf("sqlherd: Config.RulesFile is %q; %w", file, err)
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, RulesFileBytesMax+1))

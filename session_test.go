@@ -90,7 +90,7 @@ func TestAnUnknownSessionStaysUnknownInThePoolAndIsLoggedOnce(t *testing.T) {
 	do(t, p, "SET search_path = tenant1") // the mistake: on a pool it lands on any connection
 	do(t, p, "SET search_path = tenant2")
 	want(t, "after", p, "v1 under SEARCH_PATH = TENANT2", sqlherd.Bypassed, sqlherd.ReasonSession)
-	if n := strings.Count(log.String(), "unknown state"); n != 1 || !strings.Contains(log.String(), "DSN") {
+	if n := strings.Count(log.String(), "state that is not known"); n != 1 || !strings.Contains(log.String(), "DSN") {
 		t.Errorf("logged %d times, want once and with advice:\n%s", n, &log)
 	}
 	if n := h.Stats().Taints; n != 1 {

@@ -12,7 +12,7 @@ import (
 )
 
 func TestOnAClusterFourProcessesShareOneLoadAndHearOfWrites(t *testing.T) {
-	eachServer(t, func(t *testing.T, d dbtest.Database) {
+	eachEngine(t, func(t *testing.T, d dbtest.Database) {
 		rdb, ns := dbtest.RedisCluster(t)
 		b := newBed(t, d)
 		cfg := workerOn(b, "", ns)

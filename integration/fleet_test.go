@@ -15,7 +15,7 @@ import (
 const slack = 2 * time.Second
 
 func TestWhenTheLoadingProcessIsKilledAnotherHasTheRowsWithinALease(t *testing.T) {
-	eachServer(t, func(t *testing.T, d dbtest.Database) {
+	eachEngine(t, func(t *testing.T, d dbtest.Database) {
 		const lease, load = time.Second, 400 * time.Millisecond
 		rdb, ns := dbtest.Redis(t)
 		b := newBed(t, d)
@@ -38,7 +38,7 @@ func TestWhenTheLoadingProcessIsKilledAnotherHasTheRowsWithinALease(t *testing.T
 }
 
 func TestALoadThatIsLongerThanItsLeaseIsStillTheOnlyOne(t *testing.T) {
-	eachServer(t, func(t *testing.T, d dbtest.Database) {
+	eachEngine(t, func(t *testing.T, d dbtest.Database) {
 		rdb, ns := dbtest.Redis(t)
 		b := newBed(t, d)
 		cfg := workerOn(b, rdb.Options().Addr, ns)
@@ -51,7 +51,7 @@ func TestALoadThatIsLongerThanItsLeaseIsStillTheOnlyOne(t *testing.T) {
 }
 
 func TestALoaderThatSleptThroughItsLeaseDoesNotOverwriteNewerRows(t *testing.T) {
-	eachServer(t, func(t *testing.T, d dbtest.Database) {
+	eachEngine(t, func(t *testing.T, d dbtest.Database) {
 		rdb, ns := dbtest.Redis(t)
 		b := newBed(t, d)
 		cfg := workerOn(b, rdb.Options().Addr, ns)

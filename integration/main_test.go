@@ -43,10 +43,29 @@ func withDeadline(t testing.TB) context.Context {
 
 // eachServer runs f on an empty database of every driver that uses a network.
 func eachServer(t *testing.T, f func(t *testing.T, d dbtest.Database)) {
-	for _, open := range []func(testing.TB) dbtest.Database{dbtest.PQ, dbtest.PGX, dbtest.MariaDB} {
+	on(t, f, dbtest.PQ, dbtest.PGX, dbtest.MariaDB)
+}
+
+// eachEngine runs f on an empty database of every kind, for tests of many processes in which
+// one driver is as good as another.
+func eachEngine(t *testing.T, f func(t *testing.T, d dbtest.Database)) {
+	on(t, f, underRace(1, dbtest.PQ, dbtest.MariaDB, dbtest.SQLite)...)
+}
+
+func on(t *testing.T, f func(t *testing.T, d dbtest.Database), databases ...func(testing.TB) dbtest.Database) {
+	for _, open := range databases {
 		d := open(t)
 		t.Run(d.Name, func(t *testing.T) { f(t, d) })
 	}
+}
+
+// underRace returns all variants of a test, or the first n when the race detector, which has nothing more to
+// find in the others, makes each take many times as long.
+func underRace[V any](n int, all ...V) []V {
+	if raceEnabled {
+		return all[:n]
+	}
+	return all
 }
 
 // newHerd makes a Herd that ends with the test.

@@ -10,7 +10,7 @@ import (
 
 // The database's answer is the number of its load, so that the readers see every refresh.
 func TestTwoHundredCallersInFourProcessesGetOldRowsAtOnceAndOneRefreshPerExpiry(t *testing.T) {
-	dbtest.EachDatabase(t, func(t *testing.T, d dbtest.Database) {
+	eachEngine(t, func(t *testing.T, d dbtest.Database) {
 		const (
 			procCount, perProc = 4, 50
 			ttl                = 500 * time.Millisecond
@@ -57,7 +57,7 @@ func TestTwoHundredCallersInFourProcessesGetOldRowsAtOnceAndOneRefreshPerExpiry(
 }
 
 func TestARefreshOutlivesTheRequestThatStartedIt(t *testing.T) {
-	dbtest.EachDatabase(t, func(t *testing.T, d dbtest.Database) {
+	eachEngine(t, func(t *testing.T, d dbtest.Database) {
 		rdb, ns := dbtest.Redis(t)
 		b := newBed(t, d)
 		query := b.slow("ttl=100ms swr=1m jitter=0 early=off", 200)
@@ -75,4 +75,30 @@ func TestARefreshOutlivesTheRequestThatStartedIt(t *testing.T) {
 			return tell(procs[1:], order{Query: query, Arg: 1, Callers: 1})[0].Tally.Values["changed"] == 1
 		})
 	})
+}
+
+// A refresh may take longer than memory is trusted without asking Redis. Readers must then ask Redis, and not
+// wait for the refresh.
+func TestARefreshThatTakesSecondsKeepsNobodyWaiting(t *testing.T) {
+	rdb, ns := dbtest.Redis(t)
+	b := newBed(t, dbtest.PQ(t))
+	query := b.slow("ttl=100ms swr=10m jitter=0 early=off", 2500)
+	db, h := openHerd(t, b.Database, sqlherd.Config{Redis: rdb, Namespace: ns, RedisTimeout: redisTimeout})
+	await(t, "messages arrive", func() bool { return h.Stats().Redis.Subscribed })
+	wantText(t, db, "one", sqlherd.Miss, query, 1)
+	await(t, "the refresh has begun", func() bool {
+		v, _, err := text(withDeadline(t), db, query, 1)
+		if err != nil || v != "one" {
+			t.Fatalf("%q, %v", v, err)
+		}
+		return b.loads(t) == 2
+	})
+	for b.loads(t) == 2 && h.Stats().RefreshesRunning == 1 {
+		began := time.Now()
+		v, info, err := text(withDeadline(t), db, query, 1)
+		if err != nil || v != "one" || info.Outcome == sqlherd.Shared {
+			t.Fatalf("while the refresh runs a reader gets %q (%v) after %v, %v; want the old rows at once", v, info.Outcome, time.Since(began), err)
+		}
+		time.Sleep(time.Millisecond)
+	}
 }

@@ -82,21 +82,22 @@ func makePostgresTypes(t *testing.T, d dbtest.Database) {
 }
 
 func TestEveryPostgreSQLTypeIsTheSameOnEveryWay(t *testing.T) {
-	for _, variant := range []struct {
+	type variant struct {
 		name string
 		open func(testing.TB) dbtest.Database
 		with []string
-	}{
-		{"pq", dbtest.PQ, nil},
-		{"pq, Kathmandu", dbtest.PQ, []string{"TimeZone=Asia/Kathmandu"}},
-		{"pq, binary parameters", dbtest.PQ, []string{"binary_parameters=yes", "TimeZone=Europe/Berlin"}},
-		{"pgx", dbtest.PGX, nil},
-		{"pgx, Kathmandu", dbtest.PGX, []string{"timezone=Asia/Kathmandu"}},
-		{"pgx, cache_describe", dbtest.PGX, []string{"default_query_exec_mode=cache_describe"}},
-		{"pgx, describe_exec", dbtest.PGX, []string{"default_query_exec_mode=describe_exec"}},
-		{"pgx, exec", dbtest.PGX, []string{"default_query_exec_mode=exec"}},
-		{"pgx, simple_protocol", dbtest.PGX, []string{"default_query_exec_mode=simple_protocol"}},
-	} {
+	}
+	for _, variant := range underRace(3,
+		variant{"pq", dbtest.PQ, nil},
+		variant{"pgx, Kathmandu", dbtest.PGX, []string{"timezone=Asia/Kathmandu"}},
+		variant{"pgx, simple_protocol", dbtest.PGX, []string{"default_query_exec_mode=simple_protocol"}},
+		variant{"pq, Kathmandu", dbtest.PQ, []string{"TimeZone=Asia/Kathmandu"}},
+		variant{"pq, binary parameters", dbtest.PQ, []string{"binary_parameters=yes", "TimeZone=Europe/Berlin"}},
+		variant{"pgx", dbtest.PGX, nil},
+		variant{"pgx, cache_describe", dbtest.PGX, []string{"default_query_exec_mode=cache_describe"}},
+		variant{"pgx, describe_exec", dbtest.PGX, []string{"default_query_exec_mode=describe_exec"}},
+		variant{"pgx, exec", dbtest.PGX, []string{"default_query_exec_mode=exec"}},
+	) {
 		t.Run(variant.name, func(t *testing.T) {
 			d := variant.open(t)
 			makePostgresTypes(t, d)

@@ -69,7 +69,7 @@ func TestEverySQLiteTypeIsTheSameOnEveryWay(t *testing.T) {
 		with []string
 	}{
 		{"modernc", dbtest.SQLite, nil},
-		{"modernc, times as integers", dbtest.SQLite, []string{"_time_format=sqlite", "_texttotime=1"}},
+		{"modernc, times from text", dbtest.SQLite, []string{"_time_format=sqlite", "_texttotime=1"}},
 		{"mattn", dbtest.SQLiteCgo, nil},
 		{"mattn, Kathmandu", dbtest.SQLiteCgo, []string{"_loc=Asia/Kathmandu"}},
 	} {

@@ -3,6 +3,7 @@ package integration_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"database/sql"
 	"fmt"
 	"math"
@@ -139,12 +140,9 @@ func describe(v any) string {
 	return fmt.Sprintf("%T %#v", v, v)
 }
 
-func bytesDigest(b []byte) uint64 {
-	var h uint64 = 14695981039346656037
-	for _, c := range b {
-		h = (h ^ uint64(c)) * 1099511628211
-	}
-	return h
+func bytesDigest(b []byte) []byte {
+	sum := sha256.Sum256(b)
+	return sum[:]
 }
 
 func (r result) String() string {

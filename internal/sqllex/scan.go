@@ -731,9 +731,26 @@ func (c *scanner) call(k int, fn fnFlags) {
 	}
 	// "FROM (…) v(a)" and "WITH v(a) AS" name columns.
 	columns := c.t[k-1].kind == ')' || c.as == k-1
-	if !known && !columns && c.unknownFn < 0 {
-		c.unknownFn = k
+	if !known && !columns {
+		if c.unknownFn < 0 {
+			c.unknownFn = k
+		}
+		if soundsLikeSession(unquote(c.lit(k))) {
+			c.taints = true
+			c.note(GuardSession, c.lit(k))
+		}
 	}
+}
+
+// soundsLikeSession guesses by its name whether a function of the application changes the session. Most of those that
+// read a table beside it do not, and are too many to be left out for the few that do.
+func soundsLikeSession(name string) bool {
+	for _, verb := range [...]string{"set", "use", "switch", "change", "enter", "become", "assume", "impersonate", "login"} {
+		if len(name) > len(verb) && name[len(verb)] == '_' && strings.EqualFold(name[:len(verb)], verb) {
+			return true
+		}
+	}
+	return false
 }
 
 // untilCommit says whether the call at k is PostgreSQL's set_config(…, …, true), which ends with the

@@ -422,6 +422,8 @@ var tainting = []string{
 	`ATTACH 'x' AS y`, `DETACH y`, `LOCK TABLE t`, `LOCK TABLES t WRITE`, `UNLOCK TABLES`, `DECLARE c CURSOR FOR SELECT 1`, `FETCH 1 FROM c`,
 	`CLOSE c`, `PREPARE p AS SELECT 1`, `PREPARE TRANSACTION 'x'`, `DEALLOCATE p`, `LOAD 'lib'`, `HANDLER t OPEN`, `XA START 'x'`,
 	`SELECT set_config('a', 'b', false)`, `SELECT setseed(1)`, `SELECT my_set_tenant(7)`, `SELECT s.my_set_tenant(7)`, `SELECT "my_set_tenant"(7)`,
+	`SELECT set_tenant(id) FROM tenants WHERE key = $1`, `SELECT 1 FROM p WHERE app.use_schema(p.id) = 1`, `UPDATE p SET a = 1 WHERE "switch_role"(1) = 1`,
+	`INSERT INTO zz SELECT become_user(1)`, `SELECT x.* FROM p, LATERAL set_tenant(p.id) x`,
 	`SELECT * FROM unknown_func(1)`, `SELECT 1 FROM dual WHERE my_fn(1)`, `SELECT app.lower('x')`, `WITH x AS (SELECT my_fn(1)) SELECT * FROM x`,
 	`SELECT my_fn(extract(year FROM d))`, `VALUES (my_fn(1))`, `CALL p()`, `DO $$ x $$`, `EXECUTE p`, `FROB x`, `{call p()}`, `SELECT a INTO TEMP n FROM t`,
 	`ALTER SESSION SET x = 1`, `BEGIN NOT ATOMIC SET @a = 1; END`, `SELECT 1; RESET ALL`, `BEGIN; SET ROLE bob; COMMIT`, `EXPLAIN ANALYZE EXECUTE p`,
