@@ -13,6 +13,6 @@
 //	db.QueryRow(`SELECT /* @cache ttl=30s swr=5m */ name FROM products WHERE id = $1`, 7)
 //
 // A statement without a policy behaves as on the bare driver. The rows of a hit
-// cannot be told from the rows of a miss. See docs/design.md for the protocol
-// and docs/guarantees in the README for what happens when a part fails.
+// cannot be told from the rows of a miss. The README says what happens when a part
+// fails, docs/reasons.md why a query was not cached, docs/design.md how it works.
 package sqlherd

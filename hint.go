@@ -76,10 +76,6 @@ type hint struct {
 
 	// tags are policy.Tags, parsed.
 	tags []tagTemplate
-
-	// soft, of @invalidate, lets entries that may be served stale be served once
-	// more while they are loaded anew.
-	soft bool
 }
 
 // parseHint finds the hint among the comments of a statement whose text is
@@ -92,7 +88,7 @@ type hint struct {
 //
 //	hint       = directive { option }
 //	directive  = "@cache" | "@nocache" | "@refresh" | "@invalidate"
-//	option     = name "=" value | "soft"          soft: of @invalidate
+//	option     = name "=" value
 //	value      = without white space; lists by commas, "none" for the empty list
 //
 // A directive counts when it is the first word of a comment, or of a line in a
@@ -343,16 +339,8 @@ func (p *hintParser) option(w word) error {
 		switch {
 		case w.s == none: // "@invalidate none" reads well
 			name, value, given = "tables", none, true
-		case name == "soft" && !given:
-			if p.hint.soft {
-				return p.errorAt(w, "given twice")
-			}
-			p.hint.soft = true
-			return nil
-		case name == "soft":
-			return p.errorAt(w, "soft takes no value")
 		case name != "tags" && name != "tables":
-			return p.errorAt(w, "unknown option; @invalidate has tags, tables and soft")
+			return p.errorAt(w, "unknown option; @invalidate has tags and tables")
 		}
 	default:
 		if !slices.Contains(optionNames, name) {

@@ -101,7 +101,6 @@ var goodHints = []struct {
 	{"@nocache is a hint", `SELECT /* @nocache */ 1`, hint{kind: hintNoCache}},
 	{"@refresh takes the options of @cache", `SELECT /* @refresh ttl=1m */ 1`, hint{kind: hintRefresh, policy: Policy{TTL: time.Minute}}},
 	{"@invalidate takes tags and tables", `UPDATE /* @invalidate tags=product/{1} tables=a,b */ c SET x = 1`, hint{kind: hintInvalidate, policy: Policy{Tags: []string{"product/{1}"}, Tables: []string{"a", "b"}}}},
-	{"@invalidate may be soft", `UPDATE /* @invalidate soft tags=a */ c SET x = 1`, hint{kind: hintInvalidate, policy: Policy{Tags: []string{"a"}}, soft: true}},
 	{"@invalidate tables=none narrows a write", `UPDATE /* @invalidate tables=none */ c SET x = 1`, hint{kind: hintInvalidate, policy: Policy{Tables: []string{"none"}}}},
 	{"@invalidate none is its short form", `UPDATE /* @invalidate none */ c SET x = 1`, hint{kind: hintInvalidate, policy: Policy{Tables: []string{"none"}}}},
 
@@ -180,9 +179,8 @@ var badHints = []struct {
 	{"a directive in capitals", `SELECT /* @CACHE ttl=30s */ 1`, hintNone, `line 1, column 11: "@CACHE": unknown directive; there are @cache, @nocache, @refresh and @invalidate`},
 	{"a directive with a colon", `SELECT /* @cache: ttl=30s */ 1`, hintNone, `line 1, column 11: "@cache:": unknown directive; there are @cache, @nocache, @refresh and @invalidate`},
 	{"@nocache with an option", `SELECT /* @nocache ttl=30s */ 1`, hintNoCache, `line 1, column 20: "ttl=30s": @nocache takes no options`},
-	{"@invalidate with an option of @cache", `UPDATE /* @invalidate ttl=30s */ a SET b = 1`, hintInvalidate, `line 1, column 23: "ttl=30s": unknown option; @invalidate has tags, tables and soft`},
+	{"@invalidate with an option of @cache", `UPDATE /* @invalidate ttl=30s */ a SET b = 1`, hintInvalidate, `line 1, column 23: "ttl=30s": unknown option; @invalidate has tags and tables`},
 	{"@invalidate of nothing", `UPDATE /* @invalidate */ a SET b = 1`, hintInvalidate, `line 1, column 11: "@invalidate": names nothing; write tags=… or tables=…, or none`},
-	{"a soft with a value", `UPDATE /* @invalidate tags=a soft=1 */ a SET b = 1`, hintInvalidate, `line 1, column 30: "soft=1": soft takes no value`},
 	{"none twice", `UPDATE /* @invalidate none tables=a */ a SET b = 1`, hintInvalidate, `line 1, column 28: "tables=a": given twice`},
 
 	{"two hints", "SELECT /* @cache ttl=30s */ 1\n-- @cache ttl=1m", hintCache, `line 2, column 4: "@cache": second hint in one statement; the first, @cache, is at line 1, column 11`},
@@ -472,9 +470,6 @@ func (h hint) format() string {
 	}
 	if p.AllowVolatile {
 		b.WriteString(" allow=volatile")
-	}
-	if h.soft {
-		b.WriteString(" soft")
 	}
 	b.WriteString(" */")
 	return b.String()
