@@ -1,9 +1,13 @@
 package sqlherd_test
 
 import (
+	"bytes"
 	"context"
 	"database/sql/driver"
+	"log/slog"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,5 +61,42 @@ func TestAReaderIsNeverServedByAnEntryOfAnotherPolicy(t *testing.T) {
 		read(t.Context(), "SELECT /* @cache ttl=1s */ n FROM p", 5) // fresh for an hour is not fresh for a second
 		short := sqlherd.WithPolicy(t.Context(), sqlherd.Policy{TTL: 1500 * time.Millisecond})
 		read(short, "SELECT /* @cache ttl=1h */ n FROM p", 5)
+	})
+}
+
+func TestAnOutageOfTheDatabaseIsLoggedOnceAndSoIsItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var down atomic.Bool
+		db := newFakeDB(t, func(context.Context, string, []driver.NamedValue) (*fakeResult, error) {
+			if down.Load() {
+				return nil, syscall.ECONNREFUSED
+			}
+			return one("rows"), nil
+		})
+		var log bytes.Buffer
+		p, h := openHerd(t, db, sqlherd.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		const query = "SELECT /* @cache ttl=1s sie=1h name=q */ v FROM t"
+		read := func() {
+			t.Helper()
+			time.Sleep(10 * time.Second)
+			if _, err := queryOne(t.Context(), p, query); err != nil {
+				t.Error(err)
+			}
+		}
+		read()
+		down.Store(true)
+		read()
+		read()
+		down.Store(false)
+		read()
+		read()
+		if n := h.Stats().Outcomes[sqlherd.StaleError]; n != 2 {
+			t.Errorf("%d answers past their time, want 2", n)
+		}
+		for _, line := range []string{"database is unavailable", "answers again"} {
+			if n := strings.Count(log.String(), line); n != 1 {
+				t.Errorf("%q was logged %d times, want once:\n%s", line, n, &log)
+			}
+		}
 	})
 }

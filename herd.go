@@ -33,6 +33,7 @@ type Herd struct {
 	serial   atomic.Uint64
 	enabled  atomic.Bool
 	closed   atomic.Bool
+	outage   atomic.Bool // rows are served because the database is unavailable, and that was logged
 	invalLog sync.Once
 
 	mu         sync.Mutex

@@ -352,8 +352,16 @@ func (q *queryState) bypass(ctx context.Context, st *stmt, query string, args []
 // done counts the query and tells the caller and the observer how it ended.
 func (q *queryState) done(o Outcome, reason Reason, age time.Duration) {
 	h := q.c.h
-	if o == Miss {
+	switch o {
+	case Miss:
 		age = 0 // from the end of the load to here
+		if h.outage.Load() && h.outage.Swap(false) {
+			h.log.Info("sqlherd: the database answers again", "query", q.name())
+		}
+	case StaleError:
+		if !h.outage.Swap(true) {
+			h.log.Warn("sqlherd: the database is unavailable; serving rows past their time", "query", q.name(), "age", age)
+		}
 	}
 	h.counters.outcomes[o].Add(1)
 	if o == Bypassed || reason != ReasonNone {

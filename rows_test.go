@@ -150,6 +150,23 @@ func TestAResultOverItsCapsIsStreamedAndNotHeld(t *testing.T) {
 	}
 }
 
+func TestRowsOverTheCapsKeepTheirColumnTypes(t *testing.T) {
+	for n := range 32 {
+		s := shapeOf("contexts", "contexts")
+		s.name = fmt.Sprintf("subset of getters #%d", n)
+		db := &shapeDB{shape: s}
+		h := newHerd(t, sqlherd.Config{Dialect: sqlherd.PostgreSQL})
+		query := `SELECT /* @cache ttl=1m max-rows=1 */ types FROM t`
+		got := tellRows(openPool(t, h.Connector(db)).Query(query))
+		if bare := tellRows(openPool(t, db).Query(query)); got != bare {
+			t.Errorf("%s: got %s, want %s", s.name, got, bare)
+		}
+		if st := h.Stats(); st.Reasons[sqlherd.ReasonSize] != 1 {
+			t.Errorf("reasons %v", st.Reasons)
+		}
+	}
+}
+
 func TestTwoResultSetsBothArriveAndAreNotCached(t *testing.T) {
 	db := newFakeDB(t, func(context.Context, string, []driver.NamedValue) (*fakeResult, error) {
 		first := rowsOf([]string{"a"}, []driver.Value{"1"}, []driver.Value{"2"})

@@ -345,6 +345,7 @@ type shapeRows struct {
 	cols    []string
 	rows    [][]driver.Value
 	i       int
+	over    bool
 	end     error
 	closing error
 	next    *shapeRows
@@ -355,6 +356,7 @@ func (r *shapeRows) Close() error      { r.db.logf("close rows"); return r.closi
 
 func (r *shapeRows) Next(dest []driver.Value) error {
 	if r.i >= len(r.rows) {
+		r.over = true
 		if r.end != nil {
 			return r.end
 		}
@@ -385,6 +387,9 @@ type (
 )
 
 func (x typeName) ColumnTypeDatabaseTypeName(i int) string {
+	if x.r.over {
+		return "forgotten" // as some drivers do at the end of the rows
+	}
 	return "T" + strings.ToUpper(x.r.cols[i])
 }
 
@@ -781,6 +786,9 @@ func allShapes() []shape {
 	for cname, conn := range sorted(connShapes) {
 		for sname, stmt := range sorted(stmtShapes) {
 			for _, inputs := range []bool{true, false} {
+				if !inputs && sname != "converter" && sname != "old" {
+					continue // the count matters to these
+				}
 				name := fmt.Sprintf("conn %s, stmt %s, inputs %v #%d", cname, sname, inputs, n%32)
 				out = append(out, shape{name: name, conn: conn, stmt: stmt, inputs: inputs})
 				n++

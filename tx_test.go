@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -572,6 +573,31 @@ func TestAWriteThatFailsInvalidatesUnlessItSurelyDidNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAWriteRunsOnceAndSucceedsThoughRedisCannotBeTold(t *testing.T) {
+	fleet := sqlherd.NewFakeFleet()
+	h, err := sqlherd.NewOnStore(sqlherd.Config{Dialect: sqlherd.PostgreSQL, Logger: slog.New(slog.DiscardHandler)}, fleet.Store())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.Close() })
+	_, db := newLedger(t)
+	p := openPool(t, h.Connector(fakeConnector{db}))
+	want(t, "first", p, "v1", sqlherd.Miss, 0)
+	fleet.SetErr("invalidate", driver.ErrBadConn) // the worst that a store could answer
+	before := db.queries.Load()
+	do(t, p, "UPDATE t SET v = 'v2'")
+	if n := db.queries.Load() - before; n != 1 {
+		t.Errorf("the write ran %d times", n)
+	}
+	if v, info := ask(t, p); v != "v2" {
+		t.Errorf("the next read is a %v of %q", info.Outcome, v)
+	}
+	if n := h.Stats().InvalidationsPending; n == 0 {
+		t.Error("no invalidation is waiting for Redis")
+	}
+	fleet.SetErr("invalidate", nil)
 }
 
 // MySQLError is what errors of go-sql-driver/mysql look like to who does not import it.

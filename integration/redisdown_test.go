@@ -105,7 +105,10 @@ func TestRowsAreRightWhateverHappensToRedis(t *testing.T) {
 			query := f.slow("ttl=10m tags=item/{1}", 20)
 			a, b := f.members[0], f.members[1]
 			wantText(t, a.db, "one", sqlherd.Miss, query, 1)
-			wantText(t, b.db, "one", sqlherd.Hit, query, 1)
+			// A hit, unless this machine is too busy for RedisTimeout.
+			if v, _, err := text(withDeadline(t), b.db, query, 1); err != nil || v != "one" {
+				t.Fatalf("%q, %v", v, err)
+			}
 			began := time.Now()
 			before := []sqlherd.Stats{a.h.Stats(), b.h.Stats()}
 
