@@ -233,7 +233,7 @@ func queryStmt(ctx context.Context, st *sql.Stmt, args ...any) (v string, err er
 
 func TestAPreparedHintedQueryIsPreparedOnlyWhereItIsLoaded(t *testing.T) {
 	db := newFakeDB(t, slowly(0, "rows"))
-	p, h := openHerd(t, db, sqlherd.Config{})
+	p, _ := openHerd(t, db, sqlherd.Config{})
 	p.SetMaxIdleConns(20)
 	st, err := p.Prepare(hinted)
 	if err != nil {
@@ -257,7 +257,6 @@ func TestAPreparedHintedQueryIsPreparedOnlyWhereItIsLoaded(t *testing.T) {
 	if _, err := queryOne(sqlherd.WithInfo(t.Context(), &info), p, hinted); err != nil || info.Outcome != sqlherd.Miss {
 		t.Errorf("the direct query was a %v (%v), want a miss", info.Outcome, err)
 	}
-	_ = h
 }
 
 func TestRawReachesTheDriversConnectionAndTheSessionIsUnknownFromThenOn(t *testing.T) {

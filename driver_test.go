@@ -90,8 +90,9 @@ func openDSN(t *testing.T, h *sqlherd.Herd, d driver.Driver, dsn string) *sql.DB
 func TestTheDriversConnectorIsMadeOnceAndClosedOnce(t *testing.T) {
 	h := newHerd(t, sqlherd.Config{Dialect: sqlherd.PostgreSQL})
 	d := &dsnDriver{t: t}
-	sql.Register("herd-dsn", h.Driver(d))
-	p, err := sql.Open("herd-dsn", "postgres://app@db.example/orders")
+	name := fmt.Sprintf("herd-dsn-%p", d) // -count runs it again in one process
+	sql.Register(name, h.Driver(d))
+	p, err := sql.Open(name, "postgres://app@db.example/orders")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -598,6 +599,8 @@ type simulation struct {
 	slots [simProcesses]atomic.Pointer[simProcess]
 
 	writes, messages, crashes, storeFaults, dbFaults bool
+	// here: loads run on a caller's connection; amnesia: there is no cache in memory.
+	here, amnesia bool
 
 	mu         sync.Mutex
 	rng        *rand.Rand // of loads and of the network
@@ -694,8 +697,11 @@ func (s *simulation) failf(format string, args ...any) {
 	s.violations++
 	n := s.violations
 	s.mu.Unlock()
+	if n == 1 {
+		s.t.Logf("seed %d: ttl %v, swr %v, sie %v, here %v, amnesia %v, database faults %v", s.seed, s.pol.TTL, s.pol.SWR, s.pol.SIE, s.here, s.amnesia, s.dbFaults)
+	}
 	if n <= 5 {
-		s.t.Errorf("seed %d: "+format, append([]any{s.seed}, args...)...)
+		s.t.Errorf("seed %d, at %v: "+format, append([]any{s.seed, time.Since(start2000)}, args...)...)
 	}
 }
 
@@ -704,6 +710,10 @@ func (s *simulation) spawn(slot int) {
 	p := &simProcess{process: newProcess(s.t, nil, nil, cfg)}
 	p.store = &simStore{s.fleet.Store(), s}
 	p.h.useStore(p.store)
+	if s.amnesia {
+		p.mem.close()
+		p.mem.cache = nil
+	}
 	s.slots[slot].Store(p)
 }
 
@@ -711,11 +721,48 @@ func simTags(key int) []string {
 	return []string{tagEverything, "t:" + string(rune('a'+key%2)), "g:row/" + strconv.Itoa(key)}
 }
 
-func (s *simulation) request(p *simProcess, key int) *request {
+// request makes a request. With here, leave is what a caller does before it uses its connection again.
+func (s *simulation) request(p *simProcess, key int) (r *request, leave func()) {
 	tags := simTags(key)
-	return &request{
+	r = &request{
 		key: "k" + strconv.Itoa(key), tags: tags, slots: p.epochs.slotsOf(tags), pol: s.pol, name: "q",
 		gone: make(chan struct{}), load: func(ctx context.Context) (loadResult, error) { return s.load(ctx, key) },
+	}
+	if !s.here {
+		return r, func() {}
+	}
+	l := &simHere{load: r.load}
+	r.noRefresh, r.load = true, l.run
+	return r, l.wait
+}
+
+// A simHere is what a hereLoad is to the interceptor.
+type simHere struct {
+	load func(context.Context) (loadResult, error)
+	mu   sync.Mutex
+	left bool
+	done chan struct{}
+}
+
+func (l *simHere) run(ctx context.Context) (loadResult, error) {
+	l.mu.Lock()
+	if l.left {
+		l.mu.Unlock()
+		return loadResult{}, errElsewhere
+	}
+	l.done = make(chan struct{})
+	defer close(l.done)
+	l.mu.Unlock()
+	return l.load(ctx)
+}
+
+func (l *simHere) wait() {
+	l.mu.Lock()
+	l.left = true
+	done := l.done
+	l.mu.Unlock()
+	if done != nil {
+		<-done
 	}
 }
 
@@ -748,12 +795,21 @@ func (s *simulation) load(ctx context.Context, key int) (loadResult, error) {
 	}
 	s.mu.Lock()
 	err := s.dbErr
+	odd := -1
+	if s.dbFaults {
+		odd = s.rng.IntN(50)
+	}
 	if err == nil {
 		row.loaded = time.Now()
 	}
 	s.mu.Unlock()
-	if err != nil {
+	switch {
+	case err != nil:
 		return loadResult{}, err
+	case odd == 0:
+		panic(errSyntax)
+	case odd == 1:
+		return loadResult{unfit: ReasonSize}, nil
 	}
 	return loadResult{rows: resultOf(version), took: time.Since(began)}, nil
 }
@@ -799,16 +855,17 @@ func (s *simulation) read(ctx context.Context, rng *rand.Rand, slot int) {
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(rng.IntN(300))*time.Millisecond)
 		defer cancel()
 	}
-	r := s.request(p, key)
+	r, leave := s.request(p, key)
 	r.force = s.writes && rng.IntN(60) == 0
 	began := time.Now()
 	s.mu.Lock()
 	floor, died := s.floor(slot, p, key, began), s.died
 	s.mu.Unlock()
 
-	v, outcome, err := p.readRequest(ctx, r)
+	v, outcome, err := s.ask(ctx, p, r)
 
 	took := time.Since(began)
+	leave()
 	s.mu.Lock()
 	s.reads++
 	if floor > 0 {
@@ -822,7 +879,11 @@ func (s *simulation) read(ctx context.Context, rng *rand.Rand, slot int) {
 	}
 	s.mu.Unlock()
 
-	if most := time.Duration(1+died)*(simLease+simLoadMax) + vainMax*simLoadMax + 4*simSlack; took > most && !r.force {
+	most := time.Duration(1+died)*(simLease+simLoadMax) + vainMax*simLoadMax + 4*simSlack
+	if s.messages {
+		most += 2 * (simLoadMax + pollMax) // who does not hear that it waits in vain does not count it
+	}
+	if took > most && !r.force {
 		s.failf("a read of k%d in process %d took %v with %d deaths, %v, %v; want %v at most", key, slot, took, died, outcome, err, most)
 	}
 	switch {
@@ -830,17 +891,17 @@ func (s *simulation) read(ctx context.Context, rng *rand.Rand, slot int) {
 		return
 	case err != nil && limited && ctx.Err() != nil:
 		return
-	case err != nil && dbBad:
+	case err != nil && dbBad, errors.Is(err, errSyntax) && s.dbFaults:
 		return
 	case err != nil:
 		s.failf("a read of k%d failed: %v", key, err)
 		return
 	}
 	if v < floor {
-		s.failf("%v: k%d in process %d (%v, after %v) has version %d, and %d was written before the read began at %v",
-			time.Since(start2000), key, slot, outcome, took, v, floor, began.Sub(start2000))
+		s.failf("k%d in process %d (%v, after %v) has version %d, and %d was written before the read began at %v",
+			key, slot, outcome, took, v, floor, began.Sub(start2000))
 	}
-	most := s.pol.TTL + s.pol.SWR + simLoadMax + simSlack
+	most = s.pol.TTL + s.pol.SWR + simLoadMax + simSlack
 	if outcome == StaleError {
 		most += s.pol.SIE
 	}
@@ -852,17 +913,24 @@ func (s *simulation) read(ctx context.Context, rng *rand.Rand, slot int) {
 // start2000 is when bubbles begin.
 var start2000 = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// readRequest is process.read for any request.
-func (p *process) readRequest(ctx context.Context, r *request) (v int64, o Outcome, err error) {
+// ask does what interceptor.go does with a key.
+func (s *simulation) ask(ctx context.Context, p *simProcess, r *request) (v int64, o Outcome, err error) {
 	now := p.now()
 	if e := p.mem.get(r.key, now); e != nil && !r.force {
-		verdict := p.judge(e, now, r.pol, false)
+		verdict := p.judge(e, now, r.pol, r.noRefresh)
 		o = Hit
+		background := *r
+		if s.here {
+			background.load = func(context.Context) (loadResult, error) {
+				s.failf("a load on the connection of a caller who has its rows")
+				return loadResult{}, errElsewhere
+			}
+		}
 		switch verdict {
 		case verdictHitCompare:
-			p.compare(ctx, r)
+			p.compare(ctx, &background)
 		case verdictHitRefresh, verdictStaleRefresh:
-			p.refresh(ctx, r, e)
+			p.refresh(ctx, &background, e)
 		}
 		if verdict == verdictStale || verdict == verdictStaleRefresh {
 			o = Stale
@@ -874,6 +942,9 @@ func (p *process) readRequest(ctx context.Context, r *request) (v int64, o Outco
 	a, err := p.await(ctx, r)
 	if err != nil {
 		return 0, a.outcome, err
+	}
+	if a.rows == nil {
+		return math.MaxInt64, a.outcome, nil // run it yourself
 	}
 	return valueOf(a.rows), a.outcome, nil
 }
@@ -1096,6 +1167,7 @@ func simulate(t *testing.T, seed uint64) (reads, checked int) {
 	s.crashes = kind == 3 || kind == 5
 	s.storeFaults = kind >= 4
 	s.dbFaults = draw.IntN(2) == 0 && kind >= 2
+	s.here, s.amnesia = draw.IntN(5) == 0, draw.IntN(5) == 0
 	for slot := range simProcesses {
 		s.spawn(slot)
 	}

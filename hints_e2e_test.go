@@ -15,7 +15,7 @@ import (
 	"github.com/sqlherd/sqlherd"
 )
 
-// once runs the query and reads its first value.
+// infoOf runs the query and reads its first value.
 func infoOf(t *testing.T, ctx context.Context, p *sql.DB, query string, args ...any) sqlherd.Info {
 	t.Helper()
 	var info sqlherd.Info

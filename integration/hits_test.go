@@ -63,7 +63,7 @@ func TestHitsHoldNoConnectionWhileATransactionHasTheOnlyOne(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer tx.Rollback()
+		t.Cleanup(func() { _ = tx.Rollback() })
 		mustExec(t, tx, "UPDATE items SET v = 'not yet' WHERE id = 1")
 		all := stampede(withDeadline(t), db, callers, query, 1)
 		all.check(t, "one", callers)
