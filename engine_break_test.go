@@ -31,6 +31,12 @@ func (s *lateStore) get(ctx context.Context, key string, tags []string) (*shared
 	return se, err
 }
 
+func (s *lateStore) invalidate(ctx context.Context, tags []string) error {
+	err := s.FakeStore.invalidate(ctx, tags)
+	time.Sleep(s.late("invalidate"))
+	return err
+}
+
 func newLateProcess(t *testing.T, fleet *FakeFleet, db *fleetDB, cfg Config, late func(op string) time.Duration) *process {
 	t.Helper()
 	p := newProcess(t, nil, db, cfg)
@@ -560,29 +566,89 @@ func TestCallersWhoLeaveWhileRedisIsAskedDoNotProlongTheTrustInMemory(t *testing
 }
 
 func TestOneWatchIsEnoughForAKeyThatAnotherProcessRefreshes(t *testing.T) {
+	for _, disabled := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			db := &fleetDB{took: time.Millisecond}
+			slow := &fleetDB{took: 2 * time.Second}
+			fleet := NewFakeFleet()
+			a := newProcess(t, fleet, slow, Config{})
+			b := newProcess(t, fleet, db, Config{Local: LocalConfig{TTL: -1}})
+			if disabled {
+				b.mem.close()
+				b.mem.cache = nil
+			}
+			pol := testPolicy(Policy{TTL: 10 * time.Second, SWR: time.Hour})
+			a.mustRead(t, "k", pol, 0, Miss)
+			time.Sleep(10 * time.Second)
+			a.mustRead(t, "k", pol, 0, Stale)
+			synctest.Wait()
+			for range 100 {
+				b.mustRead(t, "k", pol, 0, Stale)
+				synctest.Wait()
+			}
+			b.watch.mu.Lock()
+			n := len(b.watch.m[b.store.id("k")])
+			b.watch.mu.Unlock()
+			if n != 1 {
+				t.Errorf("memory off %v: %d watches of one key", disabled, n)
+			}
+			if n := fleet.Count("obtain"); n > 5 && !disabled {
+				t.Errorf("the lease was asked for %d times", n)
+			}
+		})
+	}
+}
+
+func TestAWriteThatComesWhileAnEarlierOneIsToldAtLastIsToldToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := &fleetDB{took: time.Millisecond}
-		slow := &fleetDB{took: 2 * time.Second}
 		fleet := NewFakeFleet()
-		a := newProcess(t, fleet, slow, Config{})
-		b := newProcess(t, fleet, db, Config{Local: LocalConfig{TTL: -1}})
-		pol := testPolicy(Policy{TTL: 10 * time.Second, SWR: time.Hour})
-		a.mustRead(t, "k", pol, 0, Miss)
-		time.Sleep(10 * time.Second)
-		a.mustRead(t, "k", pol, 0, Stale)
+		var late atomic.Int64
+		a := newLateProcess(t, fleet, db, Config{}, func(op string) time.Duration {
+			if op != "invalidate" {
+				return 0
+			}
+			return time.Duration(late.Load())
+		})
+		b := newProcess(t, fleet, db, Config{})
+		pol := testPolicy(Policy{TTL: time.Hour})
+		b.mustRead(t, "k", pol, 0, Miss)
+		fleet.SetErr("invalidate", ErrFake)
+		db.version.Store(1)
+		a.h.wrote(t.Context(), writeEffects{tags: []string{"t:t"}})
+		// The retry is told, and its answer is long on the way.
+		late.Store(int64(10 * time.Second))
+		fleet.SetErr("invalidate", nil)
+		time.Sleep(retryPauseMin)
 		synctest.Wait()
-		for range 100 {
-			b.mustRead(t, "k", pol, 0, Stale)
-			synctest.Wait()
-		}
-		b.watch.mu.Lock()
-		n := len(b.watch.m[b.store.id("k")])
-		b.watch.mu.Unlock()
-		if n != 1 {
-			t.Errorf("%d watches of one key", n)
-		}
-		if n := fleet.Count("obtain"); n > 5 {
-			t.Errorf("the lease was asked for %d times", n)
+		b.mustRead(t, "k", pol, 1, Miss)
+		fleet.SetErr("invalidate", ErrFake)
+		late.Store(0)
+		db.version.Store(2)
+		a.h.wrote(t.Context(), writeEffects{tags: []string{"t:t"}})
+		a.mustRead(t, "k", pol, 2, Miss)
+		fleet.SetErr("invalidate", nil)
+		time.Sleep(10*time.Second + retryPauseMax)
+		synctest.Wait()
+		b.mustRead(t, "k", pol, 2, Miss)
+	})
+}
+
+func TestAReaderDoesNotAskForALeaseWhenARefreshLandedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := &fleetDB{took: 300 * time.Millisecond}
+		fleet := NewFakeFleet()
+		var late atomic.Int64
+		p := newLateProcess(t, fleet, db, Config{}, func(string) time.Duration { return time.Duration(late.Load()) })
+		pol := testPolicy(Policy{TTL: time.Second, SWR: time.Second})
+		p.mustRead(t, "k", pol, 0, Miss)
+		time.Sleep(1900 * time.Millisecond)
+		p.mustRead(t, "k", pol, 0, Stale) // starts a refresh
+		time.Sleep(200 * time.Millisecond)
+		late.Store(int64(150 * time.Millisecond)) // Redis still has dead rows; the refresh lands before its answer does
+		p.mustRead(t, "k", pol, 0, Hit)
+		if n := fleet.Count("obtain"); n != 2 {
+			t.Errorf("the lease was asked for %d times, want 2", n)
 		}
 	})
 }
