@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql/driver"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -99,4 +100,16 @@ func TestAnOutageOfTheDatabaseIsLoggedOnceAndSoIsItsEnd(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestWarmReportsRowsThatFailHalfWay(t *testing.T) {
+	db := newFakeDB(t, func(context.Context, string, []driver.NamedValue) (*fakeResult, error) {
+		r := rowsOf([]string{"v"}, []driver.Value{"1"}, []driver.Value{"2"})
+		r.fail, r.failAt = errors.New("disk on fire"), 1
+		return r, nil
+	})
+	p, h := openHerd(t, db, sqlherd.Config{})
+	if err := h.Warm(t.Context(), p, hinted); err == nil || err.Error() != "disk on fire" {
+		t.Errorf("got %v", err)
+	}
 }

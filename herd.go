@@ -213,7 +213,11 @@ func (h *Herd) Warm(ctx context.Context, db *sql.DB, query string, args ...any) 
 	if err != nil {
 		return err
 	}
-	if err := rows.Close(); err != nil {
+	defer rows.Close()
+	for rows.Next() {
+		// To the end, where a load that failed half-way says so.
+	}
+	if err := rows.Err(); err != nil {
 		return err
 	}
 	switch {
