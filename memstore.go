@@ -35,9 +35,12 @@ type entry struct {
 
 // work is what readers of an entry do for it.
 type work struct {
-	// quiet is until when no reader starts a comparison or a refresh: somebody
-	// has just started one, here or in another process.
+	// quiet is until when no reader starts a refresh: somebody has just started one,
+	// here or in another process.
 	quiet atomic.Int64
+	// comparing is the same for comparisons with Redis. It is apart, or the one reader who
+	// finds the rows stale while they are compared would start no refresh, and be the last for long.
+	comparing atomic.Int64
 	// failed counts the refreshes that have failed.
 	failed atomic.Int32
 }

@@ -114,7 +114,7 @@ func (g *engine) judge(e *entry, now int64, pol *Policy, noRefresh bool) verdict
 			return verdictStaleRefresh
 		}
 	case verdictHit:
-		if compare && e.claim(now, g.cfg.RedisTimeout) {
+		if compare && claim(&e.work.comparing, now, g.cfg.RedisTimeout) {
 			return verdictHitCompare
 		}
 		if !noRefresh && g.early(e, e.soft-now, pol.EarlyBeta) && e.claim(now, pol.Lease) {
@@ -170,10 +170,12 @@ func (g *engine) trust() int64 {
 	return int64(g.cfg.Local.TTL)
 }
 
-// claim lets one reader in for the time d.
-func (e *entry) claim(now int64, d time.Duration) bool {
-	quiet := e.work.quiet.Load()
-	return now >= quiet && e.work.quiet.CompareAndSwap(quiet, now+int64(d))
+// claim lets one reader in to refresh for the time d.
+func (e *entry) claim(now int64, d time.Duration) bool { return claim(&e.work.quiet, now, d) }
+
+func claim(taken *atomic.Int64, now int64, d time.Duration) bool {
+	until := taken.Load()
+	return now >= until && taken.CompareAndSwap(until, now+int64(d))
 }
 
 // await gets the rows of r from whatever takes time: a flight under way, Redis, another process, the database.
