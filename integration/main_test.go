@@ -220,8 +220,8 @@ func outcomes(h *sqlherd.Herd) string {
 
 func figures(st *sqlherd.Stats) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "outcomes %v, reasons %v, loads %d (%d failed), leases %d won %d lost %d expired",
-		st.Outcomes, st.Reasons, st.Loads, st.LoadErrors, st.LeasesWon, st.LeasesLost, st.LeasesExpired)
+	fmt.Fprintf(&b, "outcomes %v, reasons %v, loads %d (%d failed), refreshes %v, leases %d won %d lost %d expired",
+		st.Outcomes, st.Reasons, st.Loads, st.LoadErrors, st.Refreshes, st.LeasesWon, st.LeasesLost, st.LeasesExpired)
 	r := st.Redis
 	fmt.Fprintf(&b, "; redis: gets %d (%d misses), stored %d, fenced %d, errors %d, timeouts %d, refused %d, breaker %t (%d), subscribed %t",
 		r.Gets, r.GetMisses, r.PutsStored, r.PutsFenced, r.Errors, r.Timeouts, r.Refused, r.BreakerOpen, r.BreakerOpens, r.Subscribed)
