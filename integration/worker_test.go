@@ -52,7 +52,6 @@ type answer struct {
 	Loaded   time.Duration // monotonic, when the last load of this process ended
 	Stored   time.Duration // monotonic, when its rows were stored
 	Stats    *sqlherd.Stats
-	Events []string
 }
 
 // worker is a process of a fleet: it opens a wrapped pool, which dials nothing, and does as it is told.
@@ -105,9 +104,6 @@ var worker = dbtest.NewRole("worker", func(c *dbtest.Child) error {
 		case o.Stats:
 			st := h.Stats()
 			a.Stats = &st
-			times.mu.Lock()
-			a.Events = times.ev
-			times.mu.Unlock()
 		case o.Exec != "":
 			if _, err := db.ExecContext(c.Context(), o.Exec); err != nil {
 				return err
@@ -169,7 +165,6 @@ func (o *order) run(c *dbtest.Child, db *sql.DB) *tally {
 type loadTimes struct {
 	sqlherd.ObserverBase
 	mu             sync.Mutex
-	ev []string
 	loaded, stored time.Duration
 }
 
@@ -183,17 +178,6 @@ func (l *loadTimes) Store(sqlherd.StoreEvent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.stored = monotonic()
-}
-
-func (l *loadTimes) Refresh(e sqlherd.RefreshEvent) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ev = append(l.ev, fmt.Sprintf("%d refresh %v took %v err %v", monotonic()/1e6, e.Outcome, e.Took, e.Err))
-}
-func (l *loadTimes) RedisCall(e sqlherd.RedisEvent) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ev = append(l.ev, fmt.Sprintf("%d redis %v took %v err %v", monotonic()/1e6, e.Op, e.Took, e.Err))
 }
 
 func (l *loadTimes) last() (loaded, stored time.Duration) {
