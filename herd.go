@@ -51,9 +51,12 @@ type Herd struct {
 func New(cfg Config) (*Herd, error) {
 	cfg = cfg.withDefaults()
 	problems := cfg.validate()
+	var watcher *rulesWatcher
+	var fileRules []Rule
 	if cfg.RulesFile != "" {
-		// Read here for its mistakes alone, so that they are told together with the others.
-		_, err := loadRulesFile(cfg.RulesFile)
+		// Read already, so that its mistakes are told together with the others.
+		var err error
+		watcher, err = newRulesWatcher(cfg.RulesFile, cfg.Logger, func(r []Rule) error { fileRules = r; return nil })
 		problems = errors.Join(problems, err)
 	}
 	if problems != nil {
@@ -76,15 +79,11 @@ func New(cfg Config) (*Herd, error) {
 			h.tables[tableName(t)] = true
 		}
 	}
-	if err := h.setRules(nil); err != nil {
+	if err := h.setRules(fileRules); err != nil {
 		return nil, err
 	}
-	if cfg.RulesFile != "" {
-		w, err := newRulesWatcher(cfg.RulesFile, h.log, h.setRules)
-		if err != nil {
-			return nil, err
-		}
-		h.watcher = w
+	if h.watcher = watcher; watcher != nil {
+		watcher.apply = h.setRules // for the changes; it has not started yet
 	}
 	var observe Observer = ObserverBase{}
 	if cfg.Observer != nil {
