@@ -40,6 +40,11 @@ type conn struct {
 
 	idling bool // among the budget's idlers; guarded by its mutex
 
+	// What the interceptor has just given to sqlmw, whose wrappers hide whatever interface they were not
+	// made for: the shell takes it from here.
+	rows   driver.Rows
+	result driver.Result
+
 	// Plans that ran last, of the goroutine that uses the conn.
 	recent     [plansRecent]*plan
 	nextRecent uint
@@ -229,6 +234,26 @@ func (c *conn) noteTx(ctx context.Context, p *plan, err error) {
 	c.h.wrote(ctx, c.dirty)
 }
 
+// takeRows returns the rows that sqlmw has wrapped.
+func (c *conn) takeRows(wrapped driver.Rows, err error) (driver.Rows, error) {
+	rows := c.rows
+	c.rows = nil
+	if err != nil || rows == nil {
+		return wrapped, err
+	}
+	return rows, nil
+}
+
+// takeResult returns the result that sqlmw has wrapped.
+func (c *conn) takeResult(wrapped driver.Result, err error) (driver.Result, error) {
+	result := c.result
+	c.result = nil
+	if err != nil || result == nil {
+		return wrapped, err
+	}
+	return result, nil
+}
+
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	return c.query(ctx, nil, query, args)
 }
@@ -301,7 +326,7 @@ func (c *conn) runRows(ctx context.Context, st *stmt, p *plan, query string, arg
 	if err == nil && effects.any() {
 		// INSERT … RETURNING and its kin: the write is over when the rows are,
 		// however early they are closed.
-		return &writeRows{Rows: rows, done: func(err error) { c.noteEffects(context.WithoutCancel(ctx), p, effects, err) }}, nil
+		return newWriteRows(rows, func(err error) { c.noteEffects(context.WithoutCancel(ctx), p, effects, err) }), nil
 	}
 	c.noteEffects(ctx, p, effects, err)
 	return rows, err

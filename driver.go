@@ -171,6 +171,7 @@ type source struct {
 	loader   *loader
 	plans    *planCache
 	driver   *wrappedDriver
+	scanning // whether the driver fills Scan's destinations itself
 	closed   atomic.Bool
 	once     sync.Once
 	closeErr error
@@ -239,24 +240,51 @@ func (s *shell) QueryContext(ctx context.Context, query string, args []driver.Na
 	if rows, done, err := s.fast(ctx, query, args); done {
 		return rows, err
 	}
-	return s.mw.QueryContext(ctx, query, args)
+	return s.takeRows(s.mw.QueryContext(ctx, query, args))
 }
 
 func (s *shell) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	return s.mw.ExecContext(ctx, query, args)
+	return s.takeResult(s.mw.ExecContext(ctx, query, args))
 }
 
 func (s *shell) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	return s.mw.PrepareContext(ctx, query)
+	st, err := s.mw.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return &shellStmt{interceptedStmt: st.(interceptedStmt), c: s.conn}, nil
 }
 
 func (s *shell) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	return s.mw.BeginTx(ctx, opts)
 }
 
-func (s *shell) Prepare(query string) (driver.Stmt, error) { return s.mw.Prepare(query) }
+func (s *shell) Prepare(query string) (driver.Stmt, error) {
+	return s.PrepareContext(context.Background(), query)
+}
 
 func (s *shell) Begin() (driver.Tx, error) { return s.mw.Begin() } //nolint:staticcheck // driver.Conn has it
+
+// A shellStmt is to sqlmw's statement what the shell is to its connection.
+type shellStmt struct {
+	interceptedStmt
+	c *conn
+}
+
+// interceptedStmt is what sqlmw's statement does for us.
+type interceptedStmt interface {
+	driver.Stmt
+	driver.StmtExecContext
+	driver.StmtQueryContext
+}
+
+func (s *shellStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	return s.c.takeRows(s.interceptedStmt.QueryContext(ctx, args))
+}
+
+func (s *shellStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	return s.c.takeResult(s.interceptedStmt.ExecContext(ctx, args))
+}
 
 // opener gives sqlmw the connection to wrap.
 type opener struct{ c *conn }

@@ -20,11 +20,26 @@ type interceptor struct {
 
 func (i *interceptor) ConnQueryContext(ctx context.Context, _ driver.QueryerContext, query string, args []driver.NamedValue) (context.Context, driver.Rows, error) {
 	rows, err := i.c.query(ctx, nil, query, args)
+	i.c.rows = rows
 	return ctx, rows, err
 }
 
 func (i *interceptor) ConnExecContext(ctx context.Context, _ driver.ExecerContext, query string, args []driver.NamedValue) (driver.Result, error) {
-	return i.c.exec(ctx, nil, query, args)
+	res, err := i.c.exec(ctx, nil, query, args)
+	i.c.result = res
+	return res, err
+}
+
+func (i *interceptor) StmtQueryContext(ctx context.Context, st driver.StmtQueryContext, _ string, args []driver.NamedValue) (context.Context, driver.Rows, error) {
+	rows, err := st.QueryContext(ctx, args)
+	i.c.rows = rows
+	return ctx, rows, err
+}
+
+func (i *interceptor) StmtExecContext(ctx context.Context, st driver.StmtExecContext, _ string, args []driver.NamedValue) (driver.Result, error) {
+	res, err := st.ExecContext(ctx, args)
+	i.c.result = res
+	return res, err
 }
 
 // query answers one query. st is nil unless it was prepared.
@@ -93,12 +108,12 @@ func (c *conn) queryWithPolicy(ctx context.Context, opts *ctxOptions, st *stmt, 
 		q.failed(err)
 		var begun *rowsError
 		if errors.As(err, &begun) {
-			return begun.rows(), nil
+			return begun.rows(q.live(ctx, st, query, args)), nil
 		}
 		return nil, err
 	case a.rows != nil:
 		q.done(a.outcome, a.reason, a.age)
-		return &cachedRows{res: a.rows}, nil
+		return &cachedRows{live: q.live(ctx, st, query, args), res: a.rows}, nil
 	case a.live != nil:
 		q.done(Bypassed, a.reason, 0)
 		return a.live.rows(ctx), nil
@@ -165,6 +180,8 @@ func (q *queryState) decide() error {
 		q.reason, q.detail = ReasonVolatile, "random"
 	case p.stmt.Time && p.byRule && own:
 		q.reason, q.detail = ReasonVolatile, "time"
+	case p.scans.Load():
+		q.reason, q.detail = ReasonType, "scanned by the driver"
 	default:
 		if q.reason = q.c.sessionReason(); q.reason == ReasonSession {
 			q.detail = q.c.taintedBy
@@ -254,7 +271,7 @@ func (q *queryState) fromMemory(ctx context.Context, st *stmt, query string, arg
 		outcome = Stale
 	}
 	q.done(outcome, ReasonNone, time.Duration(now-e.stored))
-	return &cachedRows{res: e.result}
+	return &cachedRows{live: q.live(ctx, st, query, args), res: e.result}
 }
 
 // makeKey sets the query's key.
@@ -298,6 +315,7 @@ func (q *queryState) request(st *stmt, query string, args []driver.NamedValue) (
 	}
 	g := q.c.h.engine
 	load := &loadQuery{
+		src:      q.c.src,
 		query:    query,
 		args:     cloneArgs(args),
 		prepared: st != nil,

@@ -95,6 +95,7 @@ func (c loaderConnector) Driver() driver.Driver { return c.base.Driver() }
 
 // A loadQuery is a query as a load runs it.
 type loadQuery struct {
+	src      *source
 	query    string
 	args     []driver.NamedValue // as given; never changed
 	prepared bool
@@ -149,6 +150,13 @@ func (l *loader) run(ctx context.Context, cancel context.CancelCauseFunc, db *sq
 		if res.live != nil {
 			res.live.cancel = cancel
 			res.live.free = func() { _ = sc.Close() }
+			if scansColumns(res.live.live) {
+				// Rows already read through Next could not be given to a driver that fills the
+				// destinations itself: the query runs again, on its caller's connection.
+				res.live.discard()
+				res.live = nil
+				return res, nil
+			}
 			res.live.offer()
 			return res, nil
 		}
@@ -186,6 +194,7 @@ func readAll(ctx context.Context, real driver.Conn, q *loadQuery) (res loadResul
 		}
 	}()
 
+	q.src.learn(rows)
 	cols, traits := rowcodec.ColumnsOf(rows)
 	b := rowcodec.NewBuilder(cols, traits)
 	row := make([]driver.Value, len(cols))
@@ -236,8 +245,8 @@ func (e *rowsError) Error() string { return e.err.Error() }
 func (e *rowsError) Unwrap() error { return e.err }
 
 // rows returns what one of its callers reads.
-func (e *rowsError) rows() *failedRows {
-	return &failedRows{cachedRows: cachedRows{res: e.head}, end: e}
+func (e *rowsError) rows(again live) *failedRows {
+	return &failedRows{cachedRows: cachedRows{live: again, res: e.head}, end: e}
 }
 
 // withoutRows returns err as it can be remembered: a rowsError without the rows, which would

@@ -46,6 +46,9 @@ type plan struct {
 	writes     writeEffects // apart from tags with arguments
 	writeTags  []tagTemplate
 
+	// scans says that Scan was given a destination which only the driver can fill: see columnscan.go.
+	scans atomic.Bool
+
 	heads  [2][]byte // of keys: simple and prepared
 	counts *familyCounts
 	rules  *rulesVersion // that it was made under

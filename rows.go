@@ -15,8 +15,9 @@ import (
 // interface and answers like the real rows where those had it, and like database/sql where they
 // had not, which cannot be told apart through database/sql.
 type cachedRows struct {
-	res *rowcodec.Result
-	i   int
+	live live // how to run the query after all
+	res  *rowcodec.Result
+	i    int
 	// buf holds the []byte values of the current row. A reader may write into what it is given
 	// (sql.RawBytes hands it on), so it never gets the shared ones; and as with
 	// any driver they are good until the next call.
@@ -25,7 +26,7 @@ type cachedRows struct {
 
 func (r *cachedRows) Columns() []string { return r.res.Names() }
 
-func (r *cachedRows) Close() error { return nil }
+func (r *cachedRows) Close() error { return r.live.close() }
 
 func (r *cachedRows) Next(dest []driver.Value) error {
 	if r.i >= r.res.NumRows() {
@@ -97,10 +98,10 @@ func (r *failedRows) Next(dest []driver.Value) error {
 }
 
 func (r *failedRows) Close() error {
-	if r.end.closing {
+	if r.end.closing && !r.live.begun() {
 		return r.end.err
 	}
-	return nil
+	return r.cachedRows.Close()
 }
 
 // A stream gives the rows of a load whose result could not be kept: first those already
