@@ -5,8 +5,10 @@ import (
 	"database/sql/driver"
 	"encoding/hex"
 	"errors"
+	"strings"
 	"sync"
 	"time"
+	"unsafe"
 
 	"github.com/ngrok/sqlmw"
 )
@@ -132,6 +134,10 @@ type queryState struct {
 	detail  string
 	key     string
 	began   int64
+
+	// borrowed says that key is in a buffer that will be used for others: who keeps
+	// it makes a copy.
+	borrowed bool
 }
 
 // decide finds the policy that applies and the reason why it may not be followed.
@@ -238,13 +244,19 @@ func (c *conn) fast(ctx context.Context, query string, args []driver.NamedValue)
 		return nil, false, nil
 	}
 	q := queryState{c: c, p: p, opts: opts, pol: p.policy}
-	if err := q.decide(); err != nil || q.reason != ReasonNone || q.refresh || q.makeKey(false, args) != nil {
+	if err := q.decide(); err != nil || q.reason != ReasonNone || q.refresh {
 		return nil, false, nil
 	}
-	if rows := q.fromMemory(ctx, nil, query, args); rows != nil {
-		return rows, true, nil
+	// The key is only looked up here, so it stays in its buffer.
+	buf := keyBuffers.Get().(*[]byte)
+	key, bad := q.appendKey((*buf)[:0], false, args)
+	if bad == nil && len(key) > 0 {
+		q.key, q.borrowed = unsafe.String(&key[0], len(key)), true
+		rows = q.fromMemory(ctx, nil, query, args)
 	}
-	return nil, false, nil
+	*buf = key
+	keyBuffers.Put(buf)
+	return rows, rows != nil, nil
 }
 
 // fromMemory answers the query from memory if that is possible now, and else returns nil.
@@ -306,6 +318,13 @@ func (q *queryState) appendKey(dst []byte, prepared bool, args []driver.NamedVal
 // keyBuffers hold keys while they are looked up.
 var keyBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 512); return &b }}
 
+// keepKey makes the key the query's own.
+func (q *queryState) keepKey() {
+	if q.borrowed {
+		q.key, q.borrowed = strings.Clone(q.key), false
+	}
+}
+
 // request is what the engine needs when memory cannot tell. finished is nil unless
 // the load runs on the caller's connection.
 func (q *queryState) request(st *stmt, query string, args []driver.NamedValue) (r *request, finished func(), err error) {
@@ -313,24 +332,31 @@ func (q *queryState) request(st *stmt, query string, args []driver.NamedValue) (
 	if err != nil {
 		return nil, nil, err
 	}
+	q.keepKey()
 	g := q.c.h.engine
-	load := &loadQuery{
-		src:      q.c.src,
-		query:    query,
-		args:     cloneArgs(args),
-		prepared: st != nil,
-		maxRows:  q.pol.MaxRows,
-		maxBytes: q.pol.MaxBytes,
+	w := &struct { // one allocation
+		request
+		query loadQuery
+	}{
+		request: request{
+			key:   q.key,
+			tags:  tags,
+			slots: g.epochs.slotsOf(tags),
+			pol:   q.pol,
+			name:  q.name(),
+			gone:  q.c.src.loader.ctx.Done(),
+			force: q.refresh,
+		},
+		query: loadQuery{
+			src:      q.c.src,
+			query:    query,
+			args:     cloneArgs(args),
+			prepared: st != nil,
+			maxRows:  q.pol.MaxRows,
+			maxBytes: q.pol.MaxBytes,
+		},
 	}
-	r = &request{
-		key:   q.key,
-		tags:  tags,
-		slots: g.epochs.slotsOf(tags),
-		pol:   q.pol,
-		name:  q.name(),
-		gone:  q.c.src.loader.ctx.Done(),
-		force: q.refresh,
-	}
+	r, load := &w.request, &w.query
 	if !q.c.loadsHere() {
 		src := q.c.src
 		r.load = func(ctx context.Context) (loadResult, error) { return src.loader.load(ctx, load) }

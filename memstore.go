@@ -2,6 +2,7 @@ package sqlherd
 
 import (
 	"math"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -79,7 +80,8 @@ func weigh(key string, e *entry) uint32 {
 	return uint32(min(w, math.MaxUint32))
 }
 
-// get returns the entry of key unless it has been invalidated or is of no use at now.
+// get returns the entry of key unless it has been invalidated or is of no use at now. It does
+// not keep key, whose bytes may be used for another one afterwards.
 func (m *memory) get(key string, now int64) *entry {
 	if m.cache == nil {
 		return nil
@@ -89,7 +91,7 @@ func (m *memory) get(key string, now int64) *entry {
 		return nil
 	}
 	if now >= e.dead || !m.valid(e) {
-		m.drop(key, e)
+		m.drop(strings.Clone(key), e)
 		return nil
 	}
 	return e
