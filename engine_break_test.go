@@ -1273,7 +1273,7 @@ func simulate(t *testing.T, seed uint64) (reads, checked int) {
 	time.Sleep(simLoadMax + LocalTTLDefault) // refreshes under way
 	for slot := range simProcesses {
 		p := s.slots[slot].Load()
-		if n := p.flights.Len(); n > 0 {
+		if n := p.asks.Len() + p.loads.Len(); n > 0 {
 			s.failf("process %d has %d flights at the end", slot, n)
 		}
 		if n := len(p.refreshing); n > 0 {

@@ -156,7 +156,8 @@ func newEngine(cfg *Config, c *counters, observe Observer, log *slog.Logger) (*e
 }
 
 func (g *engine) close() {
-	g.flights.Close()
+	g.loads.Close()
+	g.asks.Close()
 	g.watch.close()
 	g.mem.close()
 	g.failures.close()

@@ -2,6 +2,8 @@ package sqlherd
 
 import (
 	"context"
+	"database/sql/driver"
+	"errors"
 	"sync"
 	"time"
 )
@@ -42,6 +44,9 @@ func (l *hereLoad) load(ctx context.Context) (loadResult, error) {
 	if err != nil {
 		if cause := context.Cause(ctx); cause == ErrLoadTimeout {
 			err = cause
+		}
+		if errors.Is(err, driver.ErrBadConn) {
+			err = lostConn{err}
 		}
 		return loadResult{}, err
 	}

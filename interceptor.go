@@ -112,6 +112,10 @@ func (c *conn) queryWithPolicy(ctx context.Context, opts *ctxOptions, st *stmt, 
 		if errors.As(err, &begun) {
 			return begun.rows(q.live(ctx, st, query, args)), nil
 		}
+		var lost lostConn
+		if errors.As(err, &lost) {
+			err = lost.error
+		}
 		return nil, err
 	case a.rows != nil:
 		q.done(a.outcome, a.reason, a.age)

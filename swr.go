@@ -26,7 +26,8 @@ type engine struct {
 	epochs   *epochs
 	mem      *memory
 	store    sharedStore // nil without Redis
-	flights  flight.Group[landing]
+	asks     flight.Group[asked]
+	loads    flight.Group[landing]
 	watch    watchers
 	unfit    *unfitKeys
 	failures *failingKeys
@@ -182,9 +183,7 @@ func claim(taken *atomic.Int64, now int64, d time.Duration) bool {
 func (g *engine) await(ctx context.Context, r *request) (answer, error) {
 	for {
 		mark := g.epochs.mark(r.slots)
-		land, role, err := g.flights.Do(ctx, flightKey(r, mark, flightAsk), func(ctx context.Context) (landing, error) {
-			return g.lead(ctx, r, mark, false)
-		})
+		land, err := g.flight(ctx, r, mark)
 		switch {
 		case err == nil:
 		case errors.Is(err, flight.ErrClosed):
@@ -208,9 +207,6 @@ func (g *engine) await(ctx context.Context, r *request) (answer, error) {
 			}
 			return a, nil
 		}
-		if role == flight.Follower && a.outcome == Miss {
-			a.outcome = Shared
-		}
 		now := g.now()
 		a.rows, a.age = land.e.result, time.Duration(now-land.e.stored)
 		if a.outcome == Stale && !r.noRefresh && land.e.claim(now, r.pol.Lease) {
@@ -220,37 +216,84 @@ func (g *engine) await(ctx context.Context, r *request) (answer, error) {
 	}
 }
 
-// The flights of a key are of two kinds. The first one asks memory and the store, and when that
-// does not do it joins or begins one of the second kind, which loads. A refresh is of the second
-// kind: it may take as long as a load may, and who can be served stale rows meanwhile must not join it.
-const (
-	flightAsk  = 'a'
-	flightLoad = 'l'
-)
+// The flights of a key are of two kinds. The first one asks memory and the store: that is short, and
+// runs in the goroutine of who leads it. When that does not do, each caller joins or begins one of the second
+// kind, which loads. A refresh is of the second kind: it may take as long as a load may, and who can be served
+// stale rows meanwhile must not join it, so nobody does without having asked.
+//
+// A load that somebody waits for began because there was nothing to serve. Whoever comes while it runs
+// joins it at once.
+
+// flight is one caller's way through both.
+func (g *engine) flight(ctx context.Context, r *request, mark uint64) (landing, error) {
+	key := flightKey(r, mark)
+	if land, joined, err := g.loads.Join(ctx, key); joined && !leadersOwn(err) {
+		return shared(land), err
+	}
+	a, _, err := g.asks.DoHere(ctx, key, func(ctx context.Context) (asked, error) {
+		return g.ask(ctx, r, mark, false)
+	})
+	if err != nil || !a.load {
+		return a.land, err
+	}
+	return g.load(ctx, r, key, mark, a)
+}
+
+// A lostConn is the error of a load that ran on the connection of its caller and lost it. The caller gets another
+// one from database/sql; those who joined still have theirs.
+type lostConn struct{ error }
+
+func (e lostConn) Unwrap() error { return e.error }
+
+// leadersOwn says that a load failed in a way that is no matter of those who joined: one of
+// them leads the next. Besides a lostConn that is a refresh that left the work to another process,
+// and a load that found its caller gone, who had the connection.
+func leadersOwn(err error) bool {
+	var lost lostConn
+	return errors.Is(err, errElsewhere) || errors.As(err, &lost)
+}
+
+// shared is what a landing is for those who joined.
+func shared(land landing) landing {
+	if land.outcome == Miss {
+		land.outcome = Shared
+	}
+	return land
+}
 
 // flightKey keeps apart, besides keys, what was asked before and after an invalidation here, and
 // those who want a new load from those who take what there is.
-func flightKey(r *request, mark uint64, kind byte) string {
-	b := make([]byte, 0, len(r.key)+10)
+func flightKey(r *request, mark uint64) string {
+	b := make([]byte, 0, len(r.key)+9)
 	b = append(b, r.key...)
 	b = binary.BigEndian.AppendUint64(b, mark)
 	force := byte('-')
 	if r.force {
 		force = 'f'
 	}
-	return string(append(b, kind, force))
+	return string(append(b, force))
 }
 
-// lead is the work of a flight. compare says that memory is not to be believed, because the point is to
+// asked is what memory and the store have said.
+type asked struct {
+	land landing
+	load bool // nothing can be served: load
+
+	// For the load.
+	old    *entry // may be served when the database is unavailable
+	shared bool   // the store can be asked
+}
+
+// ask is the work of a flight of the first kind. compare says that memory is not to be believed, because the point is to
 // compare it with Redis.
-func (g *engine) lead(ctx context.Context, r *request, mark uint64, compare bool) (landing, error) {
+func (g *engine) ask(ctx context.Context, r *request, mark uint64, compare bool) (asked, error) {
 	now := g.now()
 	// Look again: a flight may have landed between the caller's look and this one.
 	// A dead entry is kept in mind for stale-if-error.
 	old := g.mem.get(r.key, now)
 	if old != nil && !r.force && !compare {
 		if v, _ := g.look(old, now, r.noRefresh); v != verdictAsk {
-			return g.served(old), nil
+			return asked{land: g.served(old)}, nil
 		}
 	}
 
@@ -258,23 +301,23 @@ func (g *engine) lead(ctx context.Context, r *request, mark uint64, compare bool
 	switch {
 	case r.force:
 	case shared:
-		e, err := g.ask(ctx, r, mark)
+		e, err := g.fetch(ctx, r, mark)
 		switch {
 		case err != nil:
-			if cause := context.Cause(ctx); cause != nil {
-				// Nobody waits any more. That says nothing of Redis, and memory was not compared.
-				return landing{}, cause
+			if ctx.Err() != nil {
+				// The caller has left. That says nothing of Redis, and memory was not compared.
+				return asked{}, ctx.Err()
 			}
 			shared = false
 			if old != nil && usable(old, now, r.noRefresh) {
 				// Redis is away. What memory has is within its TTL, and the alternative
 				// is the herd.
 				old.checked.Store(g.now())
-				return g.served(old), nil
+				return asked{land: g.served(old)}, nil
 			}
 		case e != nil:
 			if now = g.now(); usable(e, now, r.noRefresh) {
-				return g.served(e), nil
+				return asked{land: g.served(e)}, nil
 			}
 			if now < e.dead {
 				old = e
@@ -289,33 +332,38 @@ func (g *engine) lead(ctx context.Context, r *request, mark uint64, compare bool
 	case old != nil && g.store != nil && usable(old, now, r.noRefresh):
 		// Pending, and Redis probably away: what memory has was read after the write that is
 		// pending, or its epoch would be another. Without this every read would be a load.
-		return g.served(old), nil
+		return asked{land: g.served(old)}, nil
 	}
-	if compare && r.noRefresh {
-		// Loads of r run on the connection of a caller who waits, and none does.
-		return landing{}, errElsewhere
-	}
+	return asked{load: true, old: old, shared: shared}, nil
+}
 
+// load gets the rows from a flight of the second kind, after memory and the store have said a.
+func (g *engine) load(ctx context.Context, r *request, key string, mark uint64, a asked) (landing, error) {
 	if f := g.failures.get(r.key, g.now()); f != nil {
 		g.counters.backedOff.Add(1)
-		return g.failed(r, old, f.err)
+		return g.failed(r, a.old, f.err)
 	}
-
 	for {
-		land, role, err := g.flights.Do(ctx, flightKey(r, mark, flightLoad), func(ctx context.Context) (landing, error) {
-			return g.obtainAndLoad(ctx, r, mark, shared)
-		})
-		switch {
-		case err == nil:
-			if role == flight.Follower && land.outcome == Miss {
-				land.outcome = Shared
+		land, role, err := g.loads.Do(ctx, key, func(ctx context.Context) (landing, error) {
+			land, err := g.obtainAndLoad(ctx, r, mark, a.shared)
+			if err != nil {
+				// Here, so that those who joined without having asked get the old rows too.
+				return g.failed(r, a.old, err)
 			}
 			return land, nil
-		case role == flight.Follower && errors.Is(err, errElsewhere):
-			// It was a refresh that left the work to another process. Wait for that one.
+		})
+		switch {
+		case role == flight.Leader:
+			return land, err
+		case err == nil:
+			return shared(land), nil
+		case ctx.Err() != nil:
+			return landing{}, ctx.Err()
+		case leadersOwn(err):
 			continue
 		}
-		return g.failed(r, old, err)
+		// It was perhaps a refresh, which has no old rows to give.
+		return g.failed(r, a.old, err)
 	}
 }
 
@@ -374,9 +422,9 @@ func (g *engine) served(e *entry) landing {
 	return landing{e: e, outcome: Stale}
 }
 
-// ask gets what the store has under r, and puts it into memory. It returns nil, and no error,
+// fetch gets what the store has under r, and puts it into memory. It returns nil, and no error,
 // when there is nothing. mark is from before.
-func (g *engine) ask(ctx context.Context, r *request, mark uint64) (*entry, error) {
+func (g *engine) fetch(ctx context.Context, r *request, mark uint64) (*entry, error) {
 	asked := g.now()
 	seen := g.mem.get(r.key, asked)
 	se, err := g.store.get(ctx, r.key, r.tags)
@@ -449,7 +497,7 @@ func (g *engine) obtain(ctx context.Context, r *request, mark uint64) (lease, *e
 			g.counters.leasesWon.Add(1)
 			if l.entryPresent && !r.force {
 				// Somebody may have stored between our look and the lease.
-				if e, err := g.ask(ctx, r, mark); err == nil && e != nil && usable(e, g.now(), r.noRefresh) {
+				if e, err := g.fetch(ctx, r, mark); err == nil && e != nil && usable(e, g.now(), r.noRefresh) {
 					g.release(ctx, l)
 					return lease{}, e, nil
 				}
@@ -496,7 +544,7 @@ func (g *engine) obtain(ctx context.Context, r *request, mark uint64) (lease, *e
 		if r.force {
 			continue
 		}
-		e, err := g.ask(ctx, r, mark)
+		e, err := g.fetch(ctx, r, mark)
 		if err != nil {
 			if cause := context.Cause(ctx); cause != nil {
 				return lease{}, nil, cause
@@ -643,7 +691,7 @@ func (g *engine) loadFailed(ctx context.Context, r *request, err error) error {
 	if isClosed(r.gone) {
 		return errGone
 	}
-	if errors.Is(err, errElsewhere) {
+	if leadersOwn(err) {
 		return err // nor was it asked
 	}
 	g.counters.loadErrors.Add(1)
@@ -699,7 +747,7 @@ func (g *engine) refresh(ctx context.Context, r *request, seen *entry) {
 		return
 	}
 	mark := g.epochs.mark(r.slots)
-	started := g.flights.Start(ctx, flightKey(r, mark, flightLoad), func(ctx context.Context) (landing, error) {
+	started := g.loads.Start(ctx, flightKey(r, mark), func(ctx context.Context) (landing, error) {
 		defer func() { <-g.refreshing }()
 		began := g.now()
 		land, out, err := g.runRefresh(ctx, r, mark, seen)
@@ -746,7 +794,7 @@ func (g *engine) runRefresh(ctx context.Context, r *request, mark uint64, seen *
 		if oerr == nil {
 			l = got
 			if l.entryPresent {
-				if e, err := g.ask(ctx, r, mark); err == nil && e != nil && e.isNewer(seen) && usable(e, g.now(), r.noRefresh) {
+				if e, err := g.fetch(ctx, r, mark); err == nil && e != nil && e.isNewer(seen) && usable(e, g.now(), r.noRefresh) {
 					g.release(ctx, l)
 					return g.served(e), RefreshElsewhere, nil
 				}
@@ -772,11 +820,21 @@ func (e *entry) isNewer(seen *entry) bool {
 	return e.stored > seen.stored+(seen.soft-seen.stored)/4 && e.stored > seen.stored+int64(10*time.Millisecond)
 }
 
-// compare asks the store in the background whether what memory has is still what the fleet has.
+// compare asks the store in the background whether what memory has is still what the fleet has, and
+// loads when the fleet has nothing. It does not block.
 func (g *engine) compare(ctx context.Context, r *request) {
 	mark := g.epochs.mark(r.slots)
-	g.flights.Start(ctx, flightKey(r, mark, flightAsk), func(ctx context.Context) (landing, error) {
-		return g.lead(ctx, r, mark, true)
+	key := flightKey(r, mark)
+	g.asks.Start(ctx, key, func(ctx context.Context) (asked, error) {
+		a, err := g.ask(ctx, r, mark, true)
+		// Loads of r run on the connection of a caller who waits, when refreshes are not possible, and
+		// none does.
+		if err == nil && a.load && !r.noRefresh && g.failures.get(r.key, g.now()) == nil {
+			g.loads.Start(ctx, key, func(ctx context.Context) (landing, error) {
+				return g.obtainAndLoad(ctx, r, mark, a.shared)
+			})
+		}
+		return a, err
 	})
 }
 

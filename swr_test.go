@@ -784,3 +784,70 @@ func TestRandomFleetsNeverServeDeadRowsNorLoadTwiceAtOnce(t *testing.T) {
 		})
 	}
 }
+
+// The leader's database/sql gives it another connection; the connections of the others are good.
+func TestALeadersDeadConnectionIsNotItsFollowers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := &fleetDB{took: 100 * time.Millisecond}
+		p := newProcess(t, nil, db, Config{LoadOnCallerConn: true})
+		pol := testPolicy(Policy{TTL: time.Minute})
+		dead := errors.New("driver: bad connection")
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			r := p.request("k", pol)
+			r.load = func(ctx context.Context) (loadResult, error) {
+				time.Sleep(50 * time.Millisecond)
+				return loadResult{}, lostConn{dead}
+			}
+			if _, err := p.await(t.Context(), r); !errors.Is(err, dead) {
+				t.Errorf("the leader got %v", err)
+			}
+		})
+		synctest.Wait()
+		for range 20 {
+			wg.Go(func() {
+				if a, err := p.await(t.Context(), p.request("k", pol)); err != nil || valueOf(a.rows) != 0 {
+					t.Errorf("a follower got %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := db.loads.Load(); n != 1 {
+			t.Errorf("%d loads by the followers, want 1", n)
+		}
+	})
+}
+
+// Callers who come while somebody loads what nobody has need not ask Redis, and get old rows if the load fails.
+func TestWhoComesDuringALoadJoinsItWithoutAskingRedis(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fleet := NewFakeFleet()
+		db := &fleetDB{took: 100 * time.Millisecond}
+		p := newProcess(t, fleet, db, Config{})
+		pol := testPolicy(Policy{TTL: time.Second, SIE: time.Hour})
+		p.mustRead(t, "k", pol, 0, Miss)
+		time.Sleep(time.Minute)
+
+		for _, fails := range []bool{true, false} {
+			wantOutcome := Shared
+			if fails {
+				db.breakWith(errRefused)
+				wantOutcome = StaleError
+			}
+			var wg sync.WaitGroup
+			wg.Go(func() { _, _, _ = p.read(t.Context(), "k", pol) })
+			synctest.Wait()
+			asked := fleet.Count("get")
+			for range 20 {
+				wg.Go(func() { p.mustRead(t, "k", pol, 0, wantOutcome) })
+			}
+			synctest.Wait()
+			if n := fleet.Count("get"); n != asked {
+				t.Errorf("those who came later asked the store %d times", n-asked)
+			}
+			wg.Wait()
+			db.repair()
+			time.Sleep(time.Minute)
+		}
+	})
+}

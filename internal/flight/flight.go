@@ -24,6 +24,9 @@ var (
 	errAbandoned = errors.New("flight: nobody waits any more")
 
 	errGoexit = errors.New("flight: the work called runtime.Goexit")
+
+	// errLeft ends work whose leader's context has ended.
+	errLeft = errors.New("flight: the leader has left")
 )
 
 // A PanicError is the result of work that panicked. The panic goes no further: a
@@ -59,16 +62,16 @@ type Group[V any] struct {
 }
 
 type call[V any] struct {
-	finished chan struct{}
-	cancel   context.CancelCauseFunc
+	cancel context.CancelCauseFunc // nil: the work runs under its leader's context
 
 	// Written by the work's goroutine before finished is closed, read after.
 	val V
 	err error
 
 	// Guarded by the group's mu.
-	waiters int
-	owned   bool // somebody can use the result though nobody waits
+	finished chan struct{} // made for the first who waits on it
+	waiters  int
+	owned    bool // somebody can use the result though nobody waits
 }
 
 // Do returns the result of work for key: of the work under way, which it joins, or
@@ -78,31 +81,84 @@ type call[V any] struct {
 // it is cancelled when the last waiter has left, or by Close. Do itself
 // returns ctx.Err() as soon as ctx ends, whatever the work does.
 func (g *Group[V]) Do(ctx context.Context, key string, run func(context.Context) (V, error)) (V, Role, error) {
+	return g.do(ctx, key, run, false)
+}
+
+// DoHere is Do for work that is short: run runs in the goroutine of the caller who begins it,
+// under its context. That costs no goroutine and no context, and Close waits for run instead of cancelling it. When
+// the leader's context has ended it, those who had joined begin again, one
+// of them as the leader.
+func (g *Group[V]) DoHere(ctx context.Context, key string, run func(context.Context) (V, error)) (V, Role, error) {
+	return g.do(ctx, key, run, true)
+}
+
+func (g *Group[V]) do(ctx context.Context, key string, run func(context.Context) (V, error), here bool) (V, Role, error) {
 	var zero V
+	for {
+		g.mu.Lock()
+		if g.closed {
+			g.mu.Unlock()
+			return zero, Leader, ErrClosed
+		}
+		role := Follower
+		c := g.calls[key]
+		switch {
+		case c != nil:
+		case here:
+			c = &call[V]{owned: true}
+			g.addLocked(key, c)
+			g.mu.Unlock()
+			g.runHere(ctx, key, c, run)
+			if c.err == errLeft {
+				return zero, Leader, ctx.Err()
+			}
+			return c.val, Leader, c.err
+		default:
+			role = Leader
+			c = g.startLocked(ctx, key, run)
+		}
+		if err := g.waitLocked(ctx, key, c); err != nil {
+			return zero, role, err
+		}
+		if c.err != errLeft {
+			return c.val, role, c.err
+		}
+	}
+}
+
+// Join is Do without beginning anything. It answers false when there is no work for key that
+// a caller of Do has begun.
+func (g *Group[V]) Join(ctx context.Context, key string) (v V, joined bool, err error) {
 	g.mu.Lock()
-	if g.closed {
-		g.mu.Unlock()
-		return zero, Leader, ErrClosed
-	}
-	role := Follower
 	c := g.calls[key]
-	if c == nil {
-		role = Leader
-		c = g.startLocked(ctx, key, run)
+	if g.closed || c == nil || c.owned {
+		g.mu.Unlock()
+		return v, false, nil
 	}
+	if err := g.waitLocked(ctx, key, c); err != nil {
+		return v, true, err
+	}
+	return c.val, true, c.err
+}
+
+// waitLocked waits for the end of c as one of its waiters. It unlocks mu.
+func (g *Group[V]) waitLocked(ctx context.Context, key string, c *call[V]) error {
 	c.waiters++
-	closing := g.done
+	if c.finished == nil {
+		c.finished = make(chan struct{})
+	}
+	finished, closing := c.finished, g.done
 	g.mu.Unlock()
 
 	select {
-	case <-c.finished:
-		return c.val, role, c.err
+	case <-finished:
+		return nil
 	case <-ctx.Done():
 		g.leave(key, c)
-		return zero, role, ctx.Err()
+		return ctx.Err()
 	case <-closing:
 		g.leave(key, c)
-		return zero, role, ErrClosed
+		return ErrClosed
 	}
 }
 
@@ -137,28 +193,50 @@ func (g *Group[V]) Close() {
 		}
 		close(g.done)
 		for _, c := range g.calls {
-			c.cancel(ErrClosed)
+			if c.cancel != nil {
+				c.cancel(ErrClosed)
+			}
 		}
 	}
 	g.mu.Unlock()
 	g.wg.Wait()
 }
 
-func (g *Group[V]) startLocked(ctx context.Context, key string, run func(context.Context) (V, error)) *call[V] {
+// addLocked puts c on the map.
+func (g *Group[V]) addLocked(key string, c *call[V]) {
 	if g.calls == nil {
 		g.calls = make(map[string]*call[V])
 	}
 	if g.done == nil {
 		g.done = make(chan struct{})
 	}
-	runCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	c := &call[V]{finished: make(chan struct{}), cancel: cancel}
 	g.calls[key] = c
 	g.wg.Add(1)
-	go g.run(runCtx, key, c, run)
+}
+
+func (g *Group[V]) startLocked(ctx context.Context, key string, run func(context.Context) (V, error)) *call[V] {
+	runCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	c := &call[V]{cancel: cancel}
+	g.addLocked(key, c)
+	go func() {
+		defer cancel(nil)
+		g.run(runCtx, key, c, run)
+	}()
 	return c
 }
 
+// runHere runs the work of DoHere.
+func (g *Group[V]) runHere(ctx context.Context, key string, c *call[V], run func(context.Context) (V, error)) {
+	g.run(ctx, key, c, func(ctx context.Context) (V, error) {
+		v, err := run(ctx)
+		if err != nil && ctx.Err() != nil {
+			err = errLeft // which is no reason for the others
+		}
+		return v, err
+	})
+}
+
+// run runs the work and ends the flight.
 func (g *Group[V]) run(ctx context.Context, key string, c *call[V], run func(context.Context) (V, error)) {
 	defer g.wg.Done()
 	returned := false
@@ -176,9 +254,11 @@ func (g *Group[V]) run(ctx context.Context, key string, c *call[V], run func(con
 		if g.calls[key] == c {
 			delete(g.calls, key)
 		}
+		finished := c.finished
 		g.mu.Unlock()
-		close(c.finished)
-		c.cancel(nil)
+		if finished != nil {
+			close(finished)
+		}
 	}()
 	c.val, c.err = run(ctx)
 	returned = true

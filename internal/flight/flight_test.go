@@ -257,3 +257,159 @@ func TestCloseSendsEverybodyAwayAndWaitsForTheWork(t *testing.T) {
 		}
 	})
 }
+
+func TestShortWorkRunsInTheGoroutineAndTheContextOfWhoBeginsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g group
+		var n, leaders atomic.Int64
+		ctx := context.WithValue(t.Context(), "who", "leader") //nolint:revive // of a test alone
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() {
+				v, role, err := g.DoHere(ctx, "k", func(got context.Context) (int, error) {
+					if got != ctx {
+						t.Error("another context")
+					}
+					return work(&n, time.Second, 7, nil)(got)
+				})
+				if v != 7 || err != nil {
+					t.Errorf("got %d, %v", v, err)
+				}
+				if role == flight.Leader {
+					leaders.Add(1)
+				}
+			})
+		}
+		synctest.Wait()
+		if running := runtime.NumGoroutine(); running > 110 {
+			t.Errorf("%d goroutines", running)
+		}
+		wg.Wait()
+		if n.Load() != 1 || leaders.Load() != 1 || g.Len() != 0 {
+			t.Errorf("%d works, %d leaders, %d left; want 1, 1, 0", n.Load(), leaders.Load(), g.Len())
+		}
+	})
+}
+
+func TestALeaderOfShortWorkThatLeavesIsFollowedByAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g group
+		var n atomic.Int64
+		lead, leave := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, role, err := g.DoHere(lead, "k", work(&n, time.Second, 1, nil)); err != context.Canceled || role != flight.Leader {
+				t.Errorf("the leader got %v as %d", err, role)
+			}
+		})
+		synctest.Wait()
+		for range 20 {
+			wg.Go(func() {
+				if v, _, err := g.DoHere(t.Context(), "k", work(&n, time.Second, 2, nil)); v != 2 || err != nil {
+					t.Errorf("a follower got %d, %v; want 2 of the second work", v, err)
+				}
+			})
+		}
+		synctest.Wait()
+		leave()
+		wg.Wait()
+		if n.Load() != 2 || g.Len() != 0 {
+			t.Errorf("%d works, %d left; want 2, 0", n.Load(), g.Len())
+		}
+	})
+}
+
+func TestAnErrorOfShortWorkIsEverybodysUnlessItsLeaderLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g group
+		var n atomic.Int64
+		broken := errors.New("broken")
+		var wg sync.WaitGroup
+		all := func() {
+			if _, _, err := g.DoHere(t.Context(), "k", work(&n, time.Second, 0, broken)); err != broken {
+				t.Error(err)
+			}
+		}
+		wg.Go(all)
+		synctest.Wait()
+		for range 3 {
+			wg.Go(all)
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				if _, role, err := g.DoHere(ctx, "k", work(&n, time.Second, 0, broken)); err != context.DeadlineExceeded || role != flight.Follower {
+					t.Errorf("with a short deadline: %v as %d", err, role)
+				}
+			})
+		}
+		wg.Wait()
+		if n.Load() != 1 {
+			t.Errorf("%d works", n.Load())
+		}
+		if _, _, err := g.DoHere(t.Context(), "p", func(context.Context) (int, error) { panic("short") }); err == nil || !strings.Contains(err.Error(), "short") {
+			t.Error("after a panic:", err)
+		}
+		if v, _, err := g.DoHere(t.Context(), "p", work(&n, 0, 5, nil)); v != 5 || err != nil {
+			t.Error("after a panic the key is", v, err)
+		}
+	})
+}
+
+func TestCloseWaitsForShortWorkAndSendsItsFollowersAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g group
+		var n atomic.Int64
+		var wg sync.WaitGroup
+		began := time.Now()
+		wg.Go(func() {
+			if v, _, err := g.DoHere(t.Context(), "k", work(&n, time.Second, 3, nil)); v != 3 || err != nil {
+				t.Error("the leader got", v, err)
+			}
+		})
+		synctest.Wait()
+		wg.Go(func() {
+			if _, _, err := g.DoHere(t.Context(), "k", work(&n, time.Second, 3, nil)); err != flight.ErrClosed || time.Since(began) != 0 {
+				t.Error("a follower got", err, "after", time.Since(began))
+			}
+		})
+		synctest.Wait()
+		g.Close()
+		if d := time.Since(began); d != time.Second {
+			t.Error("Close returned after", d)
+		}
+		wg.Wait()
+		if _, _, err := g.DoHere(t.Context(), "k", work(&n, 0, 0, nil)); err != flight.ErrClosed {
+			t.Error("after Close:", err)
+		}
+	})
+}
+
+func TestJoinBeginsNothingAndJoinsOnlyWorkThatACallerWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g group
+		var n atomic.Int64
+		if _, joined, _ := g.Join(t.Context(), "k"); joined {
+			t.Error("joined nothing")
+		}
+		g.Start(t.Context(), "k", work(&n, time.Second, 1, nil))
+		if _, joined, _ := g.Join(t.Context(), "k"); joined {
+			t.Error("joined work in the background")
+		}
+		time.Sleep(2 * time.Second)
+		var wg sync.WaitGroup
+		leader, leave := context.WithCancel(t.Context())
+		wg.Go(func() { _, _, _ = g.Do(leader, "k", work(&n, time.Second, 2, nil)) })
+		synctest.Wait()
+		wg.Go(func() {
+			if v, joined, err := g.Join(t.Context(), "k"); v != 2 || !joined || err != nil {
+				t.Error("joined", joined, v, err)
+			}
+		})
+		synctest.Wait()
+		leave() // the one who joined keeps the work alive
+		wg.Wait()
+		if n.Load() != 2 || g.Len() != 0 {
+			t.Errorf("%d works, %d left", n.Load(), g.Len())
+		}
+	})
+}
