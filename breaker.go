@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -240,6 +241,9 @@ func (l *line) work(queue chan *call, most int) {
 	for {
 		select {
 		case c := <-queue:
+			// Whoever is about to ask comes along: a trip costs more than a call (measured with 64 callers of as many
+			// keys: a fifth of the time).
+			runtime.Gosched()
 			if !w.gather(c) {
 				continue
 			}

@@ -373,6 +373,10 @@ func (s *redisStore) put(ctx context.Context, l lease, e *sharedEntry) (putOutco
 	}
 	r, err := s.one(ctx, "put", c, queue)
 	switch {
+	case errors.Is(err, errStoreTimeout):
+		// It may never be sent. Should it arrive after the release, it is stored all the same, if nothing newer is there.
+		s.line.post(s.releaseCall(l))
+		return putFenced, err
 	case err != nil:
 		return putFenced, err
 	case r == int64(1):
@@ -389,6 +393,9 @@ func (s *redisStore) release(ctx context.Context, l lease) error {
 	r, err := s.one(ctx, "release", s.releaseCall(l), s.line.quick)
 	if r == int64(1) {
 		s.n.messagesOut.Add(1)
+	}
+	if errors.Is(err, errStoreTimeout) {
+		s.line.post(s.releaseCall(l)) // it may never have been sent
 	}
 	return err
 }

@@ -886,6 +886,44 @@ func TestALeaseWonForACallerWhoHasLeftIsGivenBack(t *testing.T) {
 	})
 }
 
+func TestAnEntryOrAReleaseThatRedisDidNotTakeInTimeDoesNotKeepItsLease(t *testing.T) {
+	for what, end := range map[string]func(*redisStore, lease) error{
+		"put":     func(s *redisStore, l lease) error { _, err := s.put(t.Context(), l, testEntry(t, 1)); return err },
+		"release": func(s *redisStore, l lease) error { return s.release(t.Context(), l) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			m := miniredis.RunT(t)
+			p := newProxy(t, m.Addr())
+			s := newTestStore(t, redisStoreOptions{client: newClient(t, &redis.Options{Addr: p.addr()}), timeout: redisTimeoutDefault})
+			other := newTestStore(t, redisStoreOptions{client: newClient(t, &redis.Options{Addr: m.Addr()}), namespace: s.opt.namespace})
+			l, err := s.obtain(t.Context(), "k", nil, time.Hour, entryLife)
+			if err != nil || !l.won {
+				t.Fatal(l, err)
+			}
+			// Every worker is inside the client, so that the call waits for one until its time is over.
+			p.hold(true)
+			var wg sync.WaitGroup
+			for range quickWorkers {
+				wg.Go(func() { _, _ = s.get(t.Context(), "x", nil) })
+				waitFor(t, "a worker", func() bool { return len(s.line.quick) == 0 })
+				runtime.Gosched()
+			}
+			if err := end(s, l); !errors.Is(err, errStoreTimeout) {
+				t.Fatal(err)
+			}
+			wg.Wait()
+			p.hold(false)
+			waitFor(t, "the lease", func() bool {
+				l, err := other.obtain(t.Context(), "k", nil, leaseTTL, entryLife)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return l.won
+			})
+		})
+	}
+}
+
 func TestAPanicOfTheClientIsAnErrorOfTheCall(t *testing.T) {
 	m := miniredis.RunT(t)
 	c := newClient(t, &redis.Options{Addr: m.Addr()})
