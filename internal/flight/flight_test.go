@@ -16,6 +16,8 @@ import (
 
 type group = flight.Group[int]
 
+type role int // a key of contexts
+
 // work takes d, unless its context ends, and counts.
 func work(n *atomic.Int64, d time.Duration, v int, err error) func(context.Context) (int, error) {
 	return func(ctx context.Context) (int, error) {
@@ -262,7 +264,7 @@ func TestShortWorkRunsInTheGoroutineAndTheContextOfWhoBeginsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g group
 		var n, leaders atomic.Int64
-		ctx := context.WithValue(t.Context(), "who", "leader") //nolint:revive // of a test alone
+		ctx := context.WithValue(t.Context(), role(0), "leader")
 		var wg sync.WaitGroup
 		for range 100 {
 			wg.Go(func() {
