@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -70,10 +71,11 @@ func deleteKeys(ctx context.Context, c *redis.Client, ns string) error {
 // A RedisServer is a Redis process of one test's own, on a port that it keeps.
 // Its methods fail the test when they fail, so they are for the test's goroutine.
 type RedisServer struct {
-	t    testing.TB
-	port int
-	dir  string
-	args []string
+	t     testing.TB
+	port  int
+	dir   string
+	first []string
+	args  []string
 
 	cmd    *exec.Cmd
 	log    *syncBuffer
@@ -85,8 +87,14 @@ type RedisServer struct {
 // they win over the defaults.
 func StartRedis(t testing.TB, args ...string) *RedisServer {
 	t.Helper()
+	return startRedis(t, nil, args...)
+}
+
+// startRedis is StartRedis with arguments that have to come first.
+func startRedis(t testing.TB, first []string, args ...string) *RedisServer {
+	t.Helper()
 	lookup(t, envRedisServer)
-	s := &RedisServer{t: t, dir: t.TempDir(), args: args}
+	s := &RedisServer{t: t, dir: t.TempDir(), first: first, args: args}
 	t.Cleanup(func() {
 		s.Kill()
 		if t.Failed() {
@@ -163,9 +171,9 @@ func (s *RedisServer) signal(sig syscall.Signal) { _ = s.cmd.Process.Signal(sig)
 func (s *RedisServer) start() error {
 	s.log = new(syncBuffer)
 	s.exited = make(chan struct{})
-	s.cmd = exec.Command(os.Getenv(envRedisServer), append([]string{
+	s.cmd = exec.Command(os.Getenv(envRedisServer), slices.Concat(s.first, []string{
 		"--port", fmt.Sprint(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "no",
-	}, s.args...)...)
+	}, s.args)...)
 	s.cmd.Dir = s.dir
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	s.cmd.SysProcAttr = dieWithParent()
@@ -200,6 +208,65 @@ func (s *RedisServer) start() error {
 			return fmt.Errorf("redis-server does not answer: %w\n%s", err, s.log)
 		}
 		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// A SentinelGroup is a primary, a replica and the Sentinel that watches them, all of one test's own.
+type SentinelGroup struct {
+	Primary, Replica *RedisServer // as they were at the start
+	sentinel         *RedisServer
+}
+
+// sentinelName is what the group calls its primary.
+const sentinelName = "herd"
+
+// StartSentinel starts a group, and returns when the replica has all that the primary has, and Sentinel
+// knows of both. It takes the primary for dead after half a second without an answer.
+func StartSentinel(t testing.TB) *SentinelGroup {
+	t.Helper()
+	g := &SentinelGroup{Primary: StartRedis(t, "--repl-diskless-sync-delay", "0")}
+	g.Replica = StartRedis(t, "--repl-diskless-sync-delay", "0", "--replicaof", "127.0.0.1", fmt.Sprint(g.Primary.port))
+	awaitInfo(t, g.Replica.Client(), "replication", "master_link_status:up")
+
+	// Sentinel keeps what it learns in its file.
+	conf := filepath.Join(t.TempDir(), "sentinel.conf")
+	text := fmt.Sprintf("sentinel monitor %[1]s 127.0.0.1 %[2]d 1\nsentinel down-after-milliseconds %[1]s 500\nsentinel failover-timeout %[1]s 5000\n",
+		sentinelName, g.Primary.port)
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g.sentinel = startRedis(t, []string{conf, "--sentinel"})
+	awaitInfo(t, g.sentinel.Client(), "sentinel", "slaves=1")
+	return g
+}
+
+// Client returns a client that asks Sentinel for the primary, with go-redis' own settings otherwise. It is closed with the
+// test.
+func (g *SentinelGroup) Client() *redis.Client {
+	c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: sentinelName, SentinelAddrs: []string{g.sentinel.Addr()}})
+	g.sentinel.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// AwaitPromotion returns when the replica has become the primary.
+func (g *SentinelGroup) AwaitPromotion() {
+	g.sentinel.t.Helper()
+	awaitInfo(g.sentinel.t, g.Replica.Client(), "replication", "role:master")
+}
+
+// awaitInfo waits until a section of INFO says what is wanted.
+func awaitInfo(t testing.TB, c *redis.Client, section, want string) {
+	t.Helper()
+	deadline := time.Now().Add(setupTimeout)
+	for {
+		info, err := c.Info(context.Background(), section).Result()
+		if strings.Contains(info, want) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("INFO %s never said %s: %v\n%s", section, want, err, info)
+		}
+		time.Sleep(5 * time.Millisecond)
 	}
 }
 
