@@ -226,9 +226,13 @@ func (g *engine) await(ctx context.Context, r *request) (answer, error) {
 
 // flight is one caller's way through both.
 func (g *engine) flight(ctx context.Context, r *request, mark uint64) (landing, error) {
-	key := flightKey(r, mark)
+	key, arrived := flightKey(r, mark), g.now()
+	var doubted landing
 	if land, joined, err := g.loads.Join(ctx, key); joined && !leadersOwn(err) {
-		return shared(land), err
+		if err != nil || g.believes(land, arrived) {
+			return shared(land), err
+		}
+		doubted = shared(land)
 	}
 	a, _, err := g.asks.DoHere(ctx, key, func(ctx context.Context) (asked, error) {
 		return g.ask(ctx, r, mark, false)
@@ -236,7 +240,24 @@ func (g *engine) flight(ctx context.Context, r *request, mark uint64) (landing, 
 	if err != nil || !a.load {
 		return a.land, err
 	}
-	return g.load(ctx, r, key, mark, a)
+	if doubted.e != nil && !a.shared {
+		return doubted, nil // Redis is away: another load would be the herd
+	}
+	return g.load(ctx, r, key, arrived, mark, a)
+}
+
+// believes says whether a caller who arrived then may have what a load gave that had begun before. Another process
+// may have written meanwhile. When its message has come, the load has another key; else the rows of the load count
+// like those of memory, which are believed for a while. A load may take far longer than that.
+func (g *engine) believes(land landing, arrived int64) bool {
+	if g.store == nil || land.e == nil {
+		return true
+	}
+	trust := g.trust()
+	if g.mem.cache == nil {
+		trust = 0
+	}
+	return land.e.checked.Load() >= arrived-trust
 }
 
 // A lostConn is the error of a load that ran on the connection of its caller and lost it. The caller gets another
@@ -338,7 +359,7 @@ func (g *engine) ask(ctx context.Context, r *request, mark uint64, compare bool)
 }
 
 // load gets the rows from a flight of the second kind, after memory and the store have said a.
-func (g *engine) load(ctx context.Context, r *request, key string, mark uint64, a asked) (landing, error) {
+func (g *engine) load(ctx context.Context, r *request, key string, arrived int64, mark uint64, a asked) (landing, error) {
 	if f := g.failures.get(r.key, g.now()); f != nil {
 		g.counters.backedOff.Add(1)
 		return g.failed(r, a.old, f.err)
@@ -355,6 +376,8 @@ func (g *engine) load(ctx context.Context, r *request, key string, mark uint64, 
 		switch {
 		case role == flight.Leader:
 			return land, err
+		case err == nil && a.shared && !g.believes(land, arrived):
+			continue // the next one began after we arrived
 		case err == nil:
 			return shared(land), nil
 		case ctx.Err() != nil:
