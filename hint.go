@@ -819,15 +819,37 @@ func (a tagArg) find(args []driver.NamedValue) (any, error) {
 		}
 		return nil, fmt.Errorf("the statement has no argument named %s", a.name)
 	}
-	if i := a.ordinal - 1; i < len(args) && args[i].Ordinal == a.ordinal {
+	ordinal := a.ordinal + pgxOptions(args)
+	if i := ordinal - 1; i < len(args) && args[i].Ordinal == ordinal {
 		return args[i].Value, nil
 	}
 	for _, nv := range args {
-		if nv.Ordinal == a.ordinal {
+		if nv.Ordinal == ordinal {
 			return nv.Value, nil
 		}
 	}
 	return nil, fmt.Errorf("the statement has %d argument(s)", len(args))
+}
+
+// pgxOptions counts the values in front of the arguments that pgx takes for options of the call, such as
+// an execution mode. They have no $n: behind one, {1} is the second value, and a tag made of
+// the first would never be the one that a write without the option names.
+func pgxOptions(args []driver.NamedValue) int {
+	for i, nv := range args {
+		switch nv.Value.(type) {
+		case nil, int64, int, string, []byte, bool, float64, time.Time:
+			return i // nearly always
+		}
+		t := reflect.TypeOf(nv.Value)
+		switch t.Name() {
+		case "QueryExecMode", "QueryResultFormats", "QueryResultFormatsByOID":
+			if strings.Contains("/"+t.PkgPath()+"/", "/pgx/") {
+				continue
+			}
+		}
+		return i
+	}
+	return len(args)
 }
 
 // renderTagValue appends an argument to a tag; see expand.
