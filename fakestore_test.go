@@ -153,6 +153,19 @@ func (f *FakeFleet) Flush() {
 	clear(f.stamps)
 }
 
+// Save remembers what the store holds, as a replica that lags does. The function it returns brings that back, with the lives
+// that were left.
+func (f *FakeFleet) Save() (restore func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	entries, leases, stamps := maps.Clone(f.entries), maps.Clone(f.leases), maps.Clone(f.stamps)
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.entries, f.leases, f.stamps = maps.Clone(entries), maps.Clone(leases), maps.Clone(stamps)
+	}
+}
+
 // Count returns how often the operation was called, by any process, also in vain.
 func (f *FakeFleet) Count(op string) int {
 	f.mu.Lock()

@@ -120,6 +120,7 @@ func New(cfg Config) (*Herd, error) {
 func (h *Herd) useStore(s sharedStore) {
 	h.engine.store = s
 	h.retry = newRetryQueue(h.engine)
+	h.engine.doubt = h.retry.doubt
 	s.listen(h.engine)
 }
 

@@ -78,6 +78,7 @@ func (h *Herd) invalidate(ctx context.Context, e writeEffects) error {
 	if err != nil {
 		h.retry.add(tags, slots)
 	} else {
+		h.retry.told(tags)
 		g.epochs.free(slots)
 	}
 	g.observe.Invalidation(InvalidationEvent{Tags: tags, Err: err})
@@ -88,14 +89,32 @@ func (h *Herd) invalidate(ctx context.Context, e writeEffects) error {
 // they become one of everything.
 const retryTagsMax = 10_000
 
-// A retryQueue brings invalidations to Redis that it could not be told of.
+// doubtAfter is how long an invalidation that Redis was told of is remembered. Replication of Redis is
+// asynchronous: a replica that becomes the primary may never have heard of the last writes, and brings back the stamps
+// that they had replaced, with the entries that are valid under them. It is far longer than a replica that is fit to be
+// promoted lags. Each is told at most doubtMax times more, so that a Redis in lasting trouble is not told of every write for ever.
+const (
+	doubtAfter = 10 * time.Second
+	doubtMax   = 2
+)
+
+// A telling is an invalidation that Redis knows of, or did.
+type telling struct {
+	at    int64 // when it was told first, by the engine's clock
+	again uint8 // how often it was told once more
+}
+
+// A retryQueue brings invalidations to Redis that it could not be told of, and those again that
+// it may have forgotten.
 type retryQueue struct {
 	g *engine
 
 	mu     sync.Mutex
 	seq    uint64
-	tags   map[string]uint64 // to seq at the last add: a flush under way does not take a later one for told
-	held   map[uint16]bool   // slots to free once all is told
+	tags   map[string]uint64  // to seq at the last add: a flush under way does not take a later one for told
+	held   map[uint16]bool    // slots to free once all is told
+	recent map[string]telling // what Redis was told of lately
+	swept  int64              // when recent was last rid of what is old
 	closed bool
 
 	wake chan struct{} // capacity 1
@@ -105,11 +124,12 @@ type retryQueue struct {
 
 func newRetryQueue(g *engine) *retryQueue {
 	q := &retryQueue{
-		g:    g,
-		tags: make(map[string]uint64),
-		held: make(map[uint16]bool),
-		wake: make(chan struct{}, 1),
-		quit: make(chan struct{}),
+		g:      g,
+		tags:   make(map[string]uint64),
+		held:   make(map[uint16]bool),
+		recent: make(map[string]telling),
+		wake:   make(chan struct{}, 1),
+		quit:   make(chan struct{}),
 	}
 	q.done.Go(q.run)
 	return q
@@ -134,6 +154,56 @@ func (q *retryQueue) add(tags []string, slots []uint16) {
 	case q.wake <- struct{}{}:
 	default:
 	}
+}
+
+// told remembers that Redis knows of tags now.
+func (q *retryQueue) told(tags []string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.g.now()
+	for _, t := range tags {
+		q.recent[t] = telling{at: now}
+	}
+	q.sweepLocked(now)
+}
+
+// sweepLocked bounds what is remembered, by age and number.
+func (q *retryQueue) sweepLocked(now int64) {
+	if now-q.swept < int64(doubtAfter) && len(q.recent) <= retryTagsMax {
+		return
+	}
+	q.swept = now
+	maps.DeleteFunc(q.recent, func(_ string, t telling) bool { return now-t.at > int64(doubtAfter) })
+	if len(q.recent) > retryTagsMax {
+		q.recent = map[string]telling{tagEverything: {at: now}}
+	}
+}
+
+// doubt tells Redis once more of what it was told lately, because its connections have failed, as they do in a
+// failover. Until Redis knows, this process loads from the database what it has written lately. It does not block.
+func (q *retryQueue) doubt() {
+	q.mu.Lock()
+	if q.closed {
+		q.mu.Unlock()
+		return
+	}
+	now := q.g.now()
+	var tags []string
+	for t, last := range q.recent {
+		if now-last.at <= int64(doubtAfter) && last.again < doubtMax {
+			last.again++
+			q.recent[t] = last
+			tags = append(tags, t)
+		}
+	}
+	q.mu.Unlock()
+	if len(tags) == 0 {
+		return
+	}
+	q.g.counters.invalidationRepeats.Add(uint64(len(tags)))
+	slots := q.g.epochs.slotsOf(tags)
+	q.g.epochs.hold(slots)
+	q.add(tags, slots)
 }
 
 // holdLocked takes over one hold of each slot.
@@ -191,6 +261,13 @@ func (q *retryQueue) flush() bool {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	now := q.g.now()
+	for _, t := range tags {
+		if _, again := q.recent[t]; !again {
+			q.recent[t] = telling{at: now}
+		}
+	}
+	q.sweepLocked(now)
 	for t, seq := range told {
 		if q.tags[t] == seq {
 			delete(q.tags, t)

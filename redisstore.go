@@ -115,6 +115,7 @@ type redisStore struct {
 	self    sender
 
 	listening atomic.Bool     // messages arrive
+	doubtedAt atomic.Int64    // UnixNano
 	ctx       context.Context // ends with close
 	stop      context.CancelFunc
 	silence   chan struct{} // closed when the subscriber has ended; nil before listen
@@ -547,6 +548,10 @@ func (s *redisStore) send(ctx context.Context, op string, c *call, queue chan *c
 		err = c.failure()
 	}
 	report(err)
+	var left callerLeft
+	if err != nil && !errors.As(err, &left) && !errors.Is(err, errStoreClosed) {
+		s.doubt()
+	}
 	switch {
 	case err == nil:
 	case errors.Is(err, errStoreTimeout):
@@ -558,6 +563,18 @@ func (s *redisStore) send(ctx context.Context, op string, c *call, queue chan *c
 		s.opt.observe(op, time.Since(began), err)
 	}
 	return done, err
+}
+
+// doubtPause is the least time between two doubts.
+const doubtPause = time.Second
+
+// doubt passes on that Redis may have lost its memory of the last writes. The subscription alone does not tell: in a
+// Cluster it is with one server of many.
+func (s *redisStore) doubt() {
+	last, now := s.doubtedAt.Load(), time.Now().UnixNano()
+	if s.events != nil && now-last >= int64(doubtPause) && s.doubtedAt.CompareAndSwap(last, now) {
+		s.events.doubted()
+	}
 }
 
 // probe asks Redis, past the breaker, for a key that is in any slot of a Cluster.

@@ -35,6 +35,7 @@ type counters struct {
 	invalidations       atomic.Uint64
 	invalidationsHeard  atomic.Uint64
 	invalidationRetries atomic.Uint64
+	invalidationRepeats atomic.Uint64
 }
 
 // Stats is a snapshot of what a Herd has done since New, and of what it holds now. The
@@ -67,6 +68,7 @@ type Stats struct {
 	Invalidations        uint64 // tags invalidated by this process
 	InvalidationsHeard   uint64 // tags of which other processes told
 	InvalidationRetries  uint64
+	InvalidationRepeats  uint64 // tags told to Redis once more, since a failover may have lost them
 	InvalidationsPending int // tags that Redis does not know of yet
 
 	MemoryEntries int   // now
@@ -113,6 +115,7 @@ func (h *Herd) Stats() Stats {
 		Invalidations:        c.invalidations.Load(),
 		InvalidationsHeard:   c.invalidationsHeard.Load(),
 		InvalidationRetries:  c.invalidationRetries.Load(),
+		InvalidationRepeats:  c.invalidationRepeats.Load(),
 		InvalidationsPending: h.pendingInvalidations(),
 	}
 	for o := range outcomes {

@@ -129,6 +129,9 @@ type storeEvents interface {
 	// subscribed is called with true when messages begin to arrive, and with
 	// false as soon as the store knows that they may be lost.
 	subscribed(bool)
+	// doubted is called when calls have failed in a way in which they fail before a replica becomes the
+	// primary, which may not know of the last writes. It is called once a second at most.
+	doubted()
 }
 
 // String returns the outcome's name as events carry it.

@@ -766,6 +766,7 @@ func (h *hearing) invalidatedElsewhere(tags []string) {
 		h.note("invalidated " + t)
 	}
 }
+func (h *hearing) doubted()           { h.note("doubted") }
 func (h *hearing) subscribed(up bool) { h.event(func() { h.ups = append(h.ups, up) }) }
 
 func (h *hearing) all() []string {

@@ -26,6 +26,7 @@ type engine struct {
 	epochs   *epochs
 	mem      *memory
 	store    sharedStore // nil without Redis
+	doubt    func()      // tells the store once more of recent invalidations; nil without Redis
 	asks     flight.Group[asked]
 	loads    flight.Group[landing]
 	watch    watchers
@@ -871,7 +872,16 @@ func (g *engine) invalidatedElsewhere(tags []string) {
 	g.counters.invalidationsHeard.Add(uint64(len(tags)))
 }
 
-func (g *engine) subscribed(up bool) { g.listening.Store(up) }
+func (g *engine) subscribed(up bool) {
+	g.listening.Store(up)
+	g.doubted()
+}
+
+func (g *engine) doubted() {
+	if g.doubt != nil {
+		g.doubt()
+	}
+}
 
 // watchers are those who wait for a message about a key.
 type watchers struct {

@@ -851,3 +851,93 @@ func TestWhoComesDuringALoadJoinsItWithoutAskingRedis(t *testing.T) {
 		}
 	})
 }
+
+// Replication of Redis is asynchronous. The replica that takes over may not know of the last writes: then
+// it has the stamps from before, and the entries that are valid under them.
+func TestAWriteThatAFailoverHasForgottenIsToldOnceMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := &fleetDB{took: time.Millisecond}
+		fleet := NewFakeFleet()
+		a, b := newProcess(t, fleet, db, Config{}), newProcess(t, fleet, db, Config{})
+		subscribe := func(up bool) {
+			for _, p := range []*process{a, b} {
+				p.store.(*FakeStore).Subscription(up)
+			}
+		}
+		pol := testPolicy(Policy{TTL: time.Hour})
+		a.mustRead(t, "k", pol, 0, Miss)
+		b.mustRead(t, "k", pol, 0, Hit)
+		promote := fleet.Save()
+
+		db.version.Store(1)
+		if err := a.h.InvalidateTables(t.Context(), "t"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		fleet.SetErr("", errors.New("EOF"))
+		subscribe(false)
+		// Who has written reads its write, whatever Redis has forgotten.
+		if v, _, err := a.read(t.Context(), "k", pol); v != 1 || err != nil {
+			t.Errorf("the writer reads %d, %v during the failover", v, err)
+		}
+		time.Sleep(30 * time.Second)
+		promote()
+		fleet.SetErr("", nil)
+		if v, _, err := a.read(t.Context(), "k", pol); v != 1 || err != nil {
+			t.Errorf("the writer reads %d, %v from the new primary", v, err)
+		}
+		subscribe(true)
+		time.Sleep(retryPauseMax)
+		for name, p := range map[string]*process{"writer": a, "other process": b} {
+			if v, _, err := p.read(t.Context(), "k", pol); v != 1 || err != nil {
+				t.Errorf("the %s reads %d, %v after the failover", name, v, err)
+			}
+		}
+		if st := a.h.Stats(); st.InvalidationsPending != 0 || st.InvalidationRepeats == 0 {
+			t.Errorf("%d pending, %d repeated", st.InvalidationsPending, st.InvalidationRepeats)
+		}
+	})
+}
+
+func TestATroubledRedisIsNotToldOfOldWritesForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fleet := NewFakeFleet()
+		p := newProcess(t, fleet, &fleetDB{}, Config{})
+		write := func() {
+			if err := p.h.InvalidateTables(t.Context(), "t"); err != nil {
+				t.Error(err)
+			}
+		}
+		told := func() (n int) {
+			before := fleet.Count("invalidate")
+			p.doubted()
+			synctest.Wait()
+			return fleet.Count("invalidate") - before
+		}
+		if n := told(); n != 0 {
+			t.Errorf("%d invalidations of nothing", n)
+		}
+		write()
+		for i, want := range []int{1, 1, 0, 0} {
+			if n := told(); n != want {
+				t.Errorf("doubt %d told Redis %d times, want %d", i, n, want)
+			}
+		}
+		write()
+		time.Sleep(doubtAfter + time.Second)
+		if n := told(); n != 0 {
+			t.Errorf("a write of long ago is told again %d times", n)
+		}
+		for i := range 3 * retryTagsMax {
+			if err := p.h.Invalidate(t.Context(), fmt.Sprint("tag", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := len(p.h.retry.recent); n > retryTagsMax {
+			t.Errorf("%d tags are remembered", n)
+		}
+		if n := told(); n == 0 {
+			t.Error("many writes are not told again")
+		}
+	})
+}

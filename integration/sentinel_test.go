@@ -67,3 +67,48 @@ func TestAFailoverBySentinelCostsLoadsAndNeverAnError(t *testing.T) {
 	read(members[1], 100, "newer")
 	await(t, "the write is heard of", func() bool { v, _, err := text(ctx, members[0].db, query, 100); return err == nil && v == "newer" })
 }
+
+// The replica that takes over has the stamps from before the last write, and the entry that is valid under them.
+func TestAWriteThatTheNewPrimaryHasNeverHeardOfIsSeenAllTheSame(t *testing.T) {
+	b := newBed(t, dbtest.PQ(t))
+	g := dbtest.StartSentinel(t)
+	var members []member
+	for range 2 {
+		db, h := openHerd(t, b.Database, sqlherd.Config{Redis: g.Client(), Namespace: "forgetful", RedisTimeout: redisTimeout})
+		members = append(members, member{db, h})
+		await(t, "messages arrive", func() bool { return h.Stats().Redis.Subscribed })
+	}
+	ctx := withDeadline(t)
+	query := b.slow("ttl=1h", 0)
+	writer, other := members[0], members[1]
+	wantText(t, writer.db, "one", sqlherd.Miss, query, 1)
+	wantText(t, other.db, "one", sqlherd.Hit, query, 1)
+	g.AwaitReplica()
+
+	g.Replica.Pause()
+	mustExec(t, writer.db, "UPDATE items SET v = 'changed' WHERE id = 1")
+	g.Primary.Kill()
+	g.Replica.Resume()
+	for range 20 {
+		if v, _, err := text(ctx, writer.db, query, 1); v != "changed" || err != nil {
+			t.Fatalf("the writer reads %q, %v", v, err)
+		}
+	}
+	g.AwaitPromotion()
+	for _, m := range members {
+		await(t, "Redis is in use again", func() bool {
+			st := m.h.Stats()
+			return st.Redis.Subscribed && !st.Redis.BreakerOpen && st.InvalidationsPending == 0
+		})
+	}
+	for range 20 {
+		for name, m := range map[string]member{"writer": writer, "other process": other} {
+			if v, _, err := text(ctx, m.db, query, 1); v != "changed" || err != nil {
+				t.Fatalf("after the failover the %s reads %q, %v", name, v, err)
+			}
+		}
+	}
+	if n := writer.h.Stats().InvalidationRepeats; n == 0 {
+		t.Error("nothing was told once more")
+	}
+}

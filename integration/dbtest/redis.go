@@ -248,6 +248,15 @@ func (g *SentinelGroup) Client() *redis.Client {
 	return c
 }
 
+// AwaitReplica returns when the replica has all that the primary has.
+func (g *SentinelGroup) AwaitReplica() {
+	g.sentinel.t.Helper()
+	n, err := g.Primary.Client().Do(context.Background(), "WAIT", 1, int(setupTimeout.Milliseconds())).Int()
+	if err != nil || n != 1 {
+		g.sentinel.t.Fatalf("WAIT: %d replicas, %v", n, err)
+	}
+}
+
 // AwaitPromotion returns when the replica has become the primary.
 func (g *SentinelGroup) AwaitPromotion() {
 	g.sentinel.t.Helper()
