@@ -15,9 +15,9 @@ import (
 // The key of a result is everything that decides which rows a query returns and
 // which Go values they arrive as:
 //
-//	magic ‖ namespace ‖ identity ‖ prepared ‖ text   keyHead, once per plan and connection source
-//	      ‖ scopes                                   appendScope, per call
-//	      ‖ arguments                                appendArgs, per call
+//	magic ‖ namespace ‖ identity ‖ prepared ‖ text ‖ naming   keyHead, once per plan and connection source
+//	      ‖ scopes                                            appendScope, per call
+//	      ‖ arguments                                         appendArgs, per call
 //
 // Every part is a fixed width, or preceded by its length or its number of
 // parts, so that the bytes can be read back in one way only: two keys are equal
@@ -28,7 +28,7 @@ import (
 
 // keyMagic sets these keys apart from all other bytes that may be hashed, and
 // names the version of the encoding. Any change of an encoding below changes it.
-const keyMagic = "sqlherd\x00k1"
+const keyMagic = "sqlherd\x00k2"
 
 // argsBytesMax is the longest encoding of one call's arguments. A key is held in
 // memory beside its result, and a result asked for with a megabyte is not asked
@@ -39,10 +39,11 @@ const argsBytesMax = 1 << 20
 const argDepthMax = 8
 
 // keyHead returns the part of a key that is the same for every execution of a
-// query text on one connection source. The caller keeps it, and must not append
+// query text on one connection source. naming is what of the text decides the columns' names and is not in its
+// normalized form. The caller keeps it, and must not append
 // to it in place: use appendKey, or copy it first.
-func keyHead(namespace, identity, text string, prepared bool) []byte {
-	b := make([]byte, 0, len(keyMagic)+len(namespace)+len(identity)+len(text)+16)
+func keyHead(namespace, identity, text, naming string, prepared bool) []byte {
+	b := make([]byte, 0, len(keyMagic)+len(namespace)+len(identity)+len(text)+len(naming)+20)
 	b = append(b, keyMagic...)
 	b = appendFramed(b, namespace)
 	b = appendFramed(b, identity)
@@ -51,7 +52,8 @@ func keyHead(namespace, identity, text string, prepared bool) []byte {
 	} else {
 		b = append(b, 0)
 	}
-	return appendFramed(b, text)
+	b = appendFramed(b, text)
+	return appendFramed(b, naming)
 }
 
 // appendScope appends the caller's scopes: the policy's and the context's, in

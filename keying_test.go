@@ -360,7 +360,7 @@ func TestAppendArgsNeitherChangesNorKeepsArguments(t *testing.T) {
 }
 
 func TestBuiltInArgumentsCostNoAllocation(t *testing.T) {
-	head := keyHead("ns", "db", "SELECT 1", false)
+	head := keyHead("ns", "db", "SELECT 1", "", false)
 	buf := make([]byte, 0, 4096)
 	local := time.Now()
 	for _, c := range []struct {
@@ -384,20 +384,20 @@ func TestBuiltInArgumentsCostNoAllocation(t *testing.T) {
 
 // keyParts are all that a key is made of.
 type keyParts struct {
-	Namespace, Identity, Text string
-	Prepared                  bool
-	Scopes                    []string
-	Arg                       string
+	Namespace, Identity, Text, Naming string
+	Prepared                          bool
+	Scopes                            []string
+	Arg                               string
 }
 
 func (p keyParts) key() string {
-	head := keyHead(p.Namespace, p.Identity, p.Text, p.Prepared)
+	head := keyHead(p.Namespace, p.Identity, p.Text, p.Naming, p.Prepared)
 	key, _ := appendKey(nil, head, argsOf(p.Arg), p.Scopes...)
 	return string(key)
 }
 
 func TestEveryPartOfAKeyCounts(t *testing.T) {
-	base := keyParts{"ns", "id", "SELECT 1", false, []string{"a", "b"}, "x"}
+	base := keyParts{"ns", "id", "SELECT 1", "1 3 1+1", false, []string{"a", "b"}, "x"}
 	for _, c := range []struct {
 		name   string
 		change func(*keyParts)
@@ -405,6 +405,8 @@ func TestEveryPartOfAKeyCounts(t *testing.T) {
 		{"namespace", func(p *keyParts) { p.Namespace = "other" }},
 		{"identity", func(p *keyParts) { p.Identity = "other" }},
 		{"text", func(p *keyParts) { p.Text = "SELECT 2" }},
+		{"naming", func(p *keyParts) { p.Naming = "" }},
+		{"text runs into naming", func(p *keyParts) { p.Text, p.Naming = "SELECT 11", " 3 1+1" }},
 		{"prepared", func(p *keyParts) { p.Prepared = true }},
 		{"scope", func(p *keyParts) { p.Scopes = []string{"a", "c"} }},
 		{"scopes swapped", func(p *keyParts) { p.Scopes = []string{"b", "a"} }},
@@ -433,7 +435,7 @@ func TestKeysAreEqualExactlyWhenTheirPartsAre(t *testing.T) {
 		return s[:min(len(s), 2)]
 	}
 	norm := func(p keyParts) keyParts {
-		p.Namespace, p.Identity, p.Text, p.Arg = short(p.Namespace), short(p.Identity), short(p.Text), short(p.Arg)
+		p.Namespace, p.Identity, p.Text, p.Naming, p.Arg = short(p.Namespace), short(p.Identity), short(p.Text), short(p.Naming), short(p.Arg)
 		p.Scopes = append([]string{}, p.Scopes[:min(len(p.Scopes), 2)]...)
 		for i := range p.Scopes {
 			p.Scopes[i] = short(p.Scopes[i])
@@ -647,7 +649,7 @@ func FuzzKeysDistinct(f *testing.F) {
 }
 
 func BenchmarkAppendKey(b *testing.B) {
-	head := keyHead("sqlherd", strings.Repeat("i", 120), "SELECT name, price FROM products WHERE id = $1", false)
+	head := keyHead("sqlherd", strings.Repeat("i", 120), "SELECT name, price FROM products WHERE id = $1", "", false)
 	for _, c := range []struct {
 		name string
 		args []driver.NamedValue

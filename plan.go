@@ -260,8 +260,8 @@ func (p *plan) makeEffects() {
 	}
 	p.hasEffects = p.taints || p.tx != sqllex.TxNone || p.writes.any() || len(p.writeTags) > 0 || p.mayCommit()
 	p.plain = p.policy == nil && p.hinted == nil && p.hintErr == nil && !p.hasEffects
-	p.heads[0] = keyHead(p.src.h.cfg.Namespace, p.src.identity, st.Key, false)
-	p.heads[1] = keyHead(p.src.h.cfg.Namespace, p.src.identity, st.Key, true)
+	p.heads[0] = keyHead(p.src.h.cfg.Namespace, p.src.identity, st.Key, st.Naming, false)
+	p.heads[1] = keyHead(p.src.h.cfg.Namespace, p.src.identity, st.Key, st.Naming, true)
 }
 
 // effectsOf returns what running the statement with args may write.

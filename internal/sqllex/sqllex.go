@@ -131,6 +131,9 @@ type Statement struct {
 	Comments []Comment
 	// Key is the normalized text: equal keys mean equal queries. Of a text under GuardText it is the text itself.
 	Key string
+	// Naming is what the key leaves out and the result's column names may depend on: MySQL and SQLite name a column
+	// after the text of its expression, with its white space and comments. Usually empty.
+	Naming string
 	// Reads and Writes are names of tables: the last component alone, without quotes, in lower case, so that s.t, "T"
 	// and t are one name (which can only invalidate too much). Sorted, unique. A table may be in both.
 	Reads, Writes []string
@@ -263,6 +266,9 @@ func either(a, b Statement) Statement {
 	if a.Tx != b.Tx {
 		s.Tx, s.Taints = TxUnknown, true
 	}
+	if a.Naming != b.Naming {
+		s.Naming = a.Naming + "\x00" + b.Naming
+	}
 	understood := a.Guard != GuardText && b.Guard != GuardText // else the key is the text
 	if understood && a.Key != b.Key || !slices.Equal(a.Comments, b.Comments) {
 		s.Guard, s.Word = GuardText, ""
@@ -339,7 +345,7 @@ func (a *analyzer) result() Statement {
 	if s.Guard == GuardText {
 		s.Key = a.text
 	} else {
-		s.Key = a.key.String()
+		s.Key, s.Naming = a.key.String(), a.naming()
 	}
 	return s
 }

@@ -821,3 +821,45 @@ func TestNamesOfValues(t *testing.T) {
 		}
 	}
 }
+
+func TestTextsWhoseColumnsHaveOtherNamesDiffer(t *testing.T) {
+	for _, c := range []struct {
+		d      []Dialect
+		a, b   string
+		differ bool
+	}{
+		{in(my, lt, un), "SELECT 1 +  1", "SELECT 1 + 1", true},
+		{in(my, lt, un), "SELECT max(a,\n b) FROM t", "SELECT max(a, b) FROM t", true},
+		{in(my, lt, un), "SELECT 1 /* x */ + 1", "SELECT 1 /* y */ + 1", true},
+		{in(my, lt, un), "SELECT * FROM (SELECT 5 +  6) AS t", "SELECT * FROM (SELECT 5 + 6) AS t", true},
+		{in(my, lt, un), "SELECT (SELECT 5 +  6)", "SELECT (SELECT 5 + 6)", true},
+		{in(my, lt, un), "WITH t AS (SELECT 5 +  6) SELECT * FROM t", "WITH t AS (SELECT 5 + 6) SELECT * FROM t", true},
+		{in(my, lt, un), "SELECT a, 5 IS DISTINCT FROM  6", "SELECT a, 5 IS DISTINCT FROM 6", true},
+		{in(my, lt, un), "SELECT DISTINCT 1 +  1, 2", "SELECT DISTINCT 1 + 1, 2", true},
+		{in(my, lt, un), "SELECT 1, 2 +  2", "SELECT 1 +  1, 2 + 2", true},
+		{in(my, lt, un), "VALUES (1 +  1)", "VALUES (1 + 1)", true},
+		{in(lt, un), "SELECT count(*) /* x */ FROM t", "SELECT count(*) FROM t", true},
+		{in(lt, un), "SELECT 1+1 /* x */", "SELECT 1+1", true},
+		{in(my), "SELECT 1+1 /* x */", "SELECT 1+1", false},
+		{in(pg), "SELECT 1 +  1", "SELECT 1 + 1", false},
+		// What names nothing is folded, so that traces and line breaks do not split keys.
+		{nil, "SELECT /* x */ a, count(*) FROM  t WHERE b = 1 /* y */ AND c  = 2 /* z */", "SELECT a, count(*) FROM t WHERE b = 1 AND c = 2", false},
+		{nil, "SELECT\n\ta,\n\tt.b,\n\tcount(*)\nFROM t", "SELECT a, t.b, count(*) FROM t", false},
+		{nil, "SELECT a  /* x */ FROM t", "SELECT a FROM t", false},
+		{nil, "SELECT 1 +  1 AS n FROM t", "SELECT 1 + 1 AS n FROM t", false},
+		{nil, "/* x */ SELECT count(*) FROM t -- y", "SELECT count(*) FROM t", false},
+	} {
+		for _, d := range dialects {
+			if c.d != nil && !slices.Contains(c.d, d) {
+				continue
+			}
+			a, b := Analyze(c.a, d), Analyze(c.b, d)
+			if a.Guard == GuardText || b.Guard == GuardText {
+				continue // the whole text is the key
+			}
+			if differ := a.Key != b.Key || a.Naming != b.Naming; differ != c.differ {
+				t.Errorf("%v: %q and %q: keys %q, %q, naming %q, %q", d, c.a, c.b, a.Key, b.Key, a.Naming, b.Naming)
+			}
+		}
+	}
+}
