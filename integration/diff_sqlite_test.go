@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/sqlherd/sqlherd/integration/dbtest"
@@ -24,27 +23,44 @@ var (
 	}
 )
 
-func makeSQLiteTypes(t *testing.T, d dbtest.Database) (probes []probe) {
+// makeSQLite are the statements that put every value into a column of every kind.
+func makeSQLite() []string {
 	define, insert := "CREATE TABLE kinds (id INTEGER PRIMARY KEY", "INSERT INTO kinds VALUES (NULL"
 	for i, k := range sqliteKinds {
 		define += fmt.Sprintf(", c%d %s", i, k)
 		insert += ", v"
-		probes = append(probes, probe{query: fmt.Sprintf("SELECT id, c%d FROM kinds ORDER BY id", i)},
-			probe{query: fmt.Sprintf("SELECT c%d AS c, max(c%d), typeof(c%d) FROM kinds WHERE id = ?", i, i, i), args: []any{1}})
 	}
 	statements := []string{define + ")"}
 	for _, v := range sqliteValues {
 		statements = append(statements, strings.ReplaceAll(insert, ", v", ", "+v)+")")
 	}
-	d.Exec(t, append(statements, "CREATE TABLE strict (id INTEGER PRIMARY KEY, s TEXT NOT NULL, t DATETIME NOT NULL)",
-		"INSERT INTO strict VALUES (1, 'one', '2024-07-01 12:00:00'), (2, '', '2024-07-01 12:00:00')")...)
-	return probes
+	return append(statements, "CREATE TABLE strict (id INTEGER PRIMARY KEY, s TEXT NOT NULL, t DATETIME NOT NULL)",
+		"INSERT INTO strict VALUES (1, 'one', '2024-07-01 12:00:00'), (2, '', '2024-07-01 12:00:00')")
 }
 
-func sqliteProbes() []probe {
+var sqliteTable = table{
+	engine: dbtest.EngineSQLite,
+	make:   makeSQLite(),
+	probes: sqliteProbes,
+	variants: []variant{
+		{name: "modernc", open: dbtest.SQLite, alone: true, race: true},
+		{name: "modernc, times from text", open: dbtest.SQLite, with: []string{"_time_format=sqlite", "_texttotime=1"}},
+		{name: "mattn", open: dbtest.SQLiteCgo, race: true},
+		{name: "mattn, Kathmandu", open: dbtest.SQLiteCgo, with: []string{"_loc=Asia/Kathmandu"}, alone: true},
+	},
+}
+
+func sqliteProbes(variant) (probes []probe) {
+	for i := range sqliteKinds {
+		probes = append(probes, probe{query: fmt.Sprintf("SELECT id, c%d FROM kinds ORDER BY id", i)},
+			probe{query: fmt.Sprintf("SELECT c%d AS c, max(c%d), typeof(c%d) FROM kinds WHERE id = ?", i, i, i), args: []any{1}})
+	}
 	at := time.Date(2024, 7, 1, 12, 0, 0, 123456789, time.FixedZone("", 5*3600+45*60))
-	probes := append(exprs("NULL", "1", "1.5", "-0.0", "9e999", "-9e999", "''", "x''", "zeroblob(1048576)", "hex(zeroblob(524288))", "date('2024-07-01')", "5--1", "CAST(x'ff' AS TEXT)",
-		"json('{\"b\": 1,  \"a\":1.0}')", "count(*)", "total(1)"),
+	probes = append(append(probes, exprs("NULL", "1", "1.5", "-0.0", "9e999", "-9e999", "''", "x''", "zeroblob(1048576)", "hex(zeroblob(524288))", "date('2024-07-01')", "5--1", "CAST(x'ff' AS TEXT)",
+		"json('{\"b\": 1,  \"a\":1.0}')", "count(*)", "total(1)")...),
+		wide(1100),
+		probe{query: "WITH RECURSIVE g(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < 500) SELECT n, hex(n) AS s, CAST(n AS BLOB) AS b FROM g"},
+		probe{query: "SELECT 1 /* x /* y */ + 1 AS c"},
 		probe{query: `SELECT 1 AS a, 2 AS a, 'x' AS "a b", NULL, 1, 1`},
 		probe{query: "SELECT 1 AS a WHERE 0"},
 		probe{query: "SELECT * FROM strict ORDER BY id"},
@@ -60,26 +76,4 @@ func sqliteProbes() []probe {
 		probes = append(probes, probe{query: "SELECT ? AS c, typeof(?) AS t", args: []any{arg, arg}})
 	}
 	return probes
-}
-
-func TestEverySQLiteTypeIsTheSameOnEveryWay(t *testing.T) {
-	for _, variant := range []struct {
-		name string
-		open func(testing.TB) dbtest.Database
-		with []string
-	}{
-		{"modernc", dbtest.SQLite, nil},
-		{"modernc, times from text", dbtest.SQLite, []string{"_time_format=sqlite", "_texttotime=1"}},
-		{"mattn", dbtest.SQLiteCgo, nil},
-		{"mattn, Kathmandu", dbtest.SQLiteCgo, []string{"_loc=Asia/Kathmandu"}},
-	} {
-		t.Run(variant.name, func(t *testing.T) {
-			d := variant.open(t)
-			probes := append(makeSQLiteTypes(t, d), sqliteProbes()...)
-			l := newLadder(t, d.WithParams(variant.with...))
-			for _, p := range probes {
-				l.climb(t, p)
-			}
-		})
-	}
 }

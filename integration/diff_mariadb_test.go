@@ -3,7 +3,6 @@ package integration_test
 import (
 	"fmt"
 	"math"
-	"testing"
 	"time"
 
 	"github.com/sqlherd/sqlherd/integration/dbtest"
@@ -62,10 +61,9 @@ var mariadbColumns = []struct {
 	{"GEOMETRY", []string{"ST_GeomFromText('LINESTRING(0 0, 1 1)')"}},
 }
 
-// makeMariaDBTypes makes the table kinds with one column for each of mariadbColumns, and as many
+// makeMariaDB are the statements that make the table kinds with one column for each of mariadbColumns, and as many
 // rows as the longest list has values.
-func makeMariaDBTypes(t *testing.T, d dbtest.Database) (probes []probe) {
-	d = d.WithParams("sql_mode=%27ALLOW_INVALID_DATES%27")
+func makeMariaDB() []string {
 	define, most := "CREATE TABLE kinds (id INT PRIMARY KEY", 0
 	for i, c := range mariadbColumns {
 		define += fmt.Sprintf(", c%d %s", i, c.kind)
@@ -83,22 +81,46 @@ func makeMariaDBTypes(t *testing.T, d dbtest.Database) (probes []probe) {
 		}
 		statements = append(statements, insert+")")
 	}
-	d.Exec(t, append(statements, "CREATE TABLE strict (id INT NOT NULL, s VARCHAR(10) NOT NULL, t DATETIME(3) NOT NULL)",
-		"INSERT INTO strict VALUES (1, 'one', '2024-07-01 12:00:00.5'), (2, '', '2024-07-01 12:00:00')")...)
+	return append(statements, "CREATE TABLE strict (id INT NOT NULL, s VARCHAR(10) NOT NULL, t DATETIME(3) NOT NULL)",
+		"INSERT INTO strict VALUES (1, 'one', '2024-07-01 12:00:00.5'), (2, '', '2024-07-01 12:00:00')")
+}
+
+var mariadbTable = table{
+	engine: dbtest.EngineMariaDB,
+	make:   makeMariaDB(),
+	with:   []string{"sql_mode=%27ALLOW_INVALID_DATES%27"},
+	probes: mariadbProbes,
+	variants: []variant{
+		{name: "mariadb", open: dbtest.MariaDB, race: true},
+		{name: "mariadb, parseTime, Kathmandu", open: dbtest.MariaDB, with: []string{"parseTime=true", "loc=Asia%2FKathmandu"}, alone: true, race: true},
+		{name: "mariadb, parseTime", open: dbtest.MariaDB, with: []string{"parseTime=true"}},
+		{name: "mariadb, parseTime, Local", open: dbtest.MariaDB, with: []string{"parseTime=true", "loc=Local"}},
+		{name: "mariadb, interpolateParams", open: dbtest.MariaDB, with: []string{"interpolateParams=true", "parseTime=true"}},
+		{name: "mariadb, columnsWithAlias", open: dbtest.MariaDB, with: []string{"columnsWithAlias=true", "interpolateParams=true"}},
+		{name: "mariadb, multiStatements", open: dbtest.MariaDB, with: []string{"multiStatements=true", "interpolateParams=true"}},
+		{name: "mariadb, latin1", open: dbtest.MariaDB, with: []string{"charset=latin1"}},
+	},
+}
+
+func mariadbProbes(v variant) (probes []probe) {
 	for i := range mariadbColumns {
 		column := fmt.Sprintf("c%d", i)
 		probes = append(probes,
 			probe{query: fmt.Sprintf("SELECT id, %s FROM kinds ORDER BY id", column)},
 			probe{query: fmt.Sprintf("SELECT %s AS c FROM kinds AS k WHERE id = ?", column), args: []any{1}})
 	}
-	return append(probes, probe{query: "SELECT * FROM strict"}, probe{query: "SELECT s AS x, id AS x FROM strict ORDER BY id"})
-}
-
-func mariadbProbes() []probe {
-	return append(exprs(
+	probes = append(probes, probe{query: "SELECT * FROM strict"}, probe{query: "SELECT s AS x, id AS x FROM strict ORDER BY id"})
+	for _, several := range []string{"SELECT 1 AS a; SELECT 2 AS b, 3 AS c", "SELECT 1 AS a; SELECT * FROM not_there", "SELECT 1 AS a; SELECT 2 AS b WHERE FALSE; SELECT 'x' AS c"} {
+		probes = append(probes, probe{query: several, sets: true})
+	}
+	return append(append(probes, exprs(
 		"NULL", "1", "1.5", "1e0", "'a'", "''", "x'00FF'", "TRUE", "18446744073709551615", "-9223372036854775808", "CAST('2024-01-02' AS DATE)",
 		"CAST('2024-01-02 03:04:05.5' AS DATETIME(1))", "CAST('03:04:05' AS TIME)", "_latin1'é'", "5--1", "CAST(1 AS UNSIGNED)", "COUNT(*)", "b'101'", "TIMESTAMP('2024-01-01')",
-	),
+	)...),
+		wide(1100),
+		probe{query: "SELECT 2 # ' \n + 1 AS c"},
+		probe{query: "SELECT 1 /* x /* y */ + 1 AS c"},
+		probe{query: "SELECT seq AS n, MD5(seq) AS s, UNHEX(MD5(seq)) AS b FROM seq_1_to_500"},
 		probe{query: "SELECT 1 AS a, 2 AS a, 'x' AS `a b`, NULL, 1, 1"},
 		probe{query: "SELECT 1 AS a FROM strict WHERE FALSE"},
 		mistake("SELECT 1 AS"),
@@ -119,29 +141,4 @@ func mariadbProbes() []probe {
 		probe{query: "SELECT CAST(? AS DATETIME(6)) AS c", args: []any{time.Date(2024, 7, 1, 12, 0, 0, 123456000, time.UTC)}},
 		probe{query: "SELECT s AS c FROM strict WHERE id = ?", args: []any{99}},
 	)
-}
-
-func TestEveryMariaDBTypeIsTheSameOnEveryWay(t *testing.T) {
-	type variant struct {
-		name string
-		with []string
-	}
-	for _, variant := range underRace(2,
-		variant{"plain", nil},
-		variant{"parseTime, Kathmandu", []string{"parseTime=true", "loc=Asia%2FKathmandu"}},
-		variant{"parseTime", []string{"parseTime=true"}},
-		variant{"parseTime, Local", []string{"parseTime=true", "loc=Local"}},
-		variant{"interpolateParams", []string{"interpolateParams=true", "parseTime=true"}},
-		variant{"columnsWithAlias", []string{"columnsWithAlias=true", "interpolateParams=true"}},
-		variant{"latin1", []string{"charset=latin1"}},
-	) {
-		t.Run(variant.name, func(t *testing.T) {
-			d := dbtest.MariaDB(t)
-			probes := append(makeMariaDBTypes(t, d), mariadbProbes()...)
-			l := newLadder(t, d.WithParams(variant.with...))
-			for _, p := range probes {
-				l.climb(t, p)
-			}
-		})
-	}
 }

@@ -1,8 +1,8 @@
 package integration_test
 
 import (
-	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,7 +12,7 @@ import (
 
 // postgresProbes are the types of PostgreSQL and what is odd about each. The database has what
 // makePostgresTypes makes.
-func postgresProbes() []probe {
+func postgresProbes(v variant) []probe {
 	probes := exprs(
 		"NULL", "NULL::int", "NULL::text", "NULL::bytea", "NULL::timestamptz", "NULL::float8", "NULL::numeric", "NULL::int[]", "NULL::jsonb",
 		"true", "false", "NULL::bool",
@@ -40,6 +40,9 @@ func postgresProbes() []probe {
 		"'[2024-01-01 00:00+00,2024-02-01 00:00+00)'::tstzrange",
 		"'{}'::int[]", "'{1,NULL,3}'::int[]", "'{{1,2},{3,4}}'::int[]", "'[0:1]={1,2}'::int[]", `'{"a b","c\"d",NULL,"NULL",""}'::text[]`, `ARRAY['\x00'::bytea, ''::bytea]`,
 		"'{1.5,NaN}'::float8[]", "'{1.50,NULL}'::numeric[]", "'{t,f}'::bool[]", "ARRAY['2024-01-01 00:00+00'::timestamptz]", "ARRAY['6f1ed002-ab59-4f35-9d3c-1d6a2d0d2a3b'::uuid]",
+		"'infinity'::date", "'-infinity'::timestamp", "'infinity'::timestamptz", "'-infinity'::timestamptz",
+		"'NaN'::numeric(10,2)", "1e-40::numeric", "9223372036854775807::numeric", "18446744073709551615::numeric", "'<a>x</a>'::xml",
+		"'$.a[*]'::jsonpath", "int4range(1, 10)::text", "ARRAY[point(1,2)]", "'{\"(1,x)\"}'::pair[]", "'[1,2]'::jsonb -> 0", "ARRAY[]::text[]", "ARRAY['{\"a\":1}'::jsonb]",
 		"1::oid", "4294967295::oid", "'16/B374D848'::pg_lsn", "'a fat cat'::tsvector", "'fat & cat'::tsquery",
 		"ROW(1, 'a', NULL)", "'happy'::mood", "'{happy,sad}'::mood[]", "7::positive", "ROW(1, 'x')::pair",
 	)
@@ -50,6 +53,21 @@ func postgresProbes() []probe {
 		probe{query: "SELECT g AS n, repeat(g::text, g) AS s, CASE WHEN g % 2 = 0 THEN g END AS even FROM generate_series(1, 50) AS g"},
 		probe{query: "SELECT * FROM kinds ORDER BY id"},
 		probe{query: "SELECT k.id, k2.id, k.label, k2.label FROM kinds k JOIN kinds k2 ON k.id = k2.id ORDER BY 1"},
+		wide(1600),
+		probe{query: "SELECT g AS n, md5(g::text) AS s, decode(md5(g::text), 'hex') AS b FROM generate_series(1, 500) AS g"},
+		probe{query: "SELECT $1::text || $2::text AS c", args: []any{"a b", "c"}},
+		probe{query: "SELECT $1::text || $2::text AS c", args: []any{"a", "b c"}},
+		probe{query: "SELECT code AS c FROM kinds WHERE code = 'ab'"},
+		probe{query: "SELECT code AS c FROM kinds WHERE code = 'ab '"},
+		probe{query: "SELECT code AS c FROM kinds WHERE code = $1", args: []any{"ab"}},
+		probe{query: "SELECT code AS c FROM kinds WHERE code = $1", args: []any{"ab "}},
+		probe{query: `SELECT '{"a":{"b":"x"}}'::jsonb #>> '{a,b}' AS c`},
+		probe{query: "SELECT 5 # 3 AS c, 5--1\n + 1 AS d"},
+		probe{query: "SELECT 1 /* x /* y */ z */ + 1 AS c"},
+		probe{query: "SELECT $x$/* @cache ttl=1m */$x$ AS c, $a$ $b$ $a$ AS d"},
+		mistake("SELECT 'x'::int AS a"),
+		mistake("SELECT 99999999999999999999::int8 AS a"),
+		mistake("SELECT 'sad'::mood = 'angry' AS a"),
 		mistake("SELECT 1/0 AS a"),
 		mistake("SELECT 1/(3-g) AS a FROM generate_series(1, 5) AS g"),
 		mistake("SELECT 1 AS"),
@@ -70,50 +88,36 @@ func postgresProbes() []probe {
 	)
 }
 
-func makePostgresTypes(t *testing.T, d dbtest.Database) {
-	d.Exec(t,
+var postgresTable = table{
+	engine: dbtest.EnginePostgres,
+	make: []string{
 		"CREATE TYPE mood AS ENUM ('sad', 'happy')",
 		"CREATE DOMAIN positive AS int CHECK (VALUE > 0)",
 		"CREATE TYPE pair AS (a int, b text)",
 		`CREATE TABLE kinds (id int PRIMARY KEY, label varchar(10) NOT NULL, price numeric(10,2), made timestamptz, born date,
 			tags text[], doc jsonb, raw bytea, feeling mood, code char(4), flags bit(3), ok boolean, f4 real, u uuid, note text COLLATE "C")`,
 		`INSERT INTO kinds VALUES (1, 'one', 1.50, '2024-07-01 12:00+02', '2024-07-01', '{a,NULL}', '{"a": 1}', '\x00', 'sad', 'ab', B'101', true, 1.5,
-			'6f1ed002-ab59-4f35-9d3c-1d6a2d0d2a3b', ''), (2, '', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)`)
-}
-
-func TestEveryPostgreSQLTypeIsTheSameOnEveryWay(t *testing.T) {
-	type variant struct {
-		name string
-		open func(testing.TB) dbtest.Database
-		with []string
-	}
-	for _, variant := range underRace(3,
-		variant{"pq", dbtest.PQ, nil},
-		variant{"pgx, Kathmandu", dbtest.PGX, []string{"timezone=Asia/Kathmandu"}},
-		variant{"pgx, simple_protocol", dbtest.PGX, []string{"default_query_exec_mode=simple_protocol"}},
-		variant{"pq, Kathmandu", dbtest.PQ, []string{"TimeZone=Asia/Kathmandu"}},
-		variant{"pq, binary parameters", dbtest.PQ, []string{"binary_parameters=yes", "TimeZone=Europe/Berlin"}},
-		variant{"pgx", dbtest.PGX, nil},
-		variant{"pgx, cache_describe", dbtest.PGX, []string{"default_query_exec_mode=cache_describe"}},
-		variant{"pgx, describe_exec", dbtest.PGX, []string{"default_query_exec_mode=describe_exec"}},
-		variant{"pgx, exec", dbtest.PGX, []string{"default_query_exec_mode=exec"}},
-	) {
-		t.Run(variant.name, func(t *testing.T) {
-			d := variant.open(t)
-			makePostgresTypes(t, d)
-			l := newLadder(t, d.WithParams(variant.with...))
-			for _, p := range postgresProbes() {
-				l.climb(t, p)
-			}
-		})
-	}
+			'6f1ed002-ab59-4f35-9d3c-1d6a2d0d2a3b', ''), (2, '', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)`,
+	},
+	probes: postgresProbes,
+	variants: []variant{
+		{name: "pq", open: dbtest.PQ, alone: true, race: true},
+		{name: "pq, Kathmandu", open: dbtest.PQ, with: []string{"TimeZone=Asia/Kathmandu"}},
+		{name: "pq, binary parameters", open: dbtest.PQ, with: []string{"binary_parameters=yes", "TimeZone=Europe/Berlin"}},
+		{name: "pgx, Kathmandu", open: dbtest.PGX, with: []string{"timezone=Asia/Kathmandu"}, alone: true, race: true},
+		{name: "pgx", open: dbtest.PGX},
+		{name: "pgx, cache_describe", open: dbtest.PGX, with: []string{"default_query_exec_mode=cache_describe"}},
+		{name: "pgx, describe_exec", open: dbtest.PGX, with: []string{"default_query_exec_mode=describe_exec"}},
+		{name: "pgx, exec", open: dbtest.PGX, with: []string{"default_query_exec_mode=exec"}},
+		{name: "pgx, simple_protocol", open: dbtest.PGX, with: []string{"default_query_exec_mode=simple_protocol"}},
+	},
 }
 
 // Each mode asks for other formats and gives other types. They are one application's processes in the middle of
 // a change of its DSN, so they share Redis.
 func TestTheExecModesOfPgxShareARedisAndNotTheirRows(t *testing.T) {
 	d := dbtest.PGX(t)
-	makePostgresTypes(t, d)
+	d.Exec(t, postgresTable.make...)
 	rdb, ns := dbtest.Redis(t)
 	h := newHerd(t, sqlherd.Config{Redis: rdb, Namespace: ns, RedisTimeout: redisTimeout})
 	const query = "SELECT id, price, doc, tags, made, u, label, raw, ok, f4 FROM kinds WHERE id = $1"
@@ -123,10 +127,10 @@ func TestTheExecModesOfPgxShareARedisAndNotTheirRows(t *testing.T) {
 			d := d.WithParams("default_query_exec_mode=" + mode)
 			bare, wrapped := d.Open(t), open(t, h, d)
 			var info sqlherd.Info
-			want := look(t, bare, &info, false, query, 1)
-			got := look(t, wrapped, &info, false, hinted, 1)
-			if fmt.Sprint(got) != fmt.Sprint(want) || got.Err != "" {
-				t.Errorf("%s\ngot  %vwant %v", mode, got, want)
+			want := see(withDeadline(t), bare, false, query, 1)
+			got := see(sqlherd.WithInfo(withDeadline(t), &info), wrapped, false, hinted, 1)
+			if _, diff := got.differences(want); diff != nil || got.Fails {
+				t.Errorf("%s\n%s", mode, strings.Join(diff, "\n"))
 			}
 			if outcome := []sqlherd.Outcome{sqlherd.Miss, sqlherd.Hit}[round]; info.Outcome != outcome {
 				t.Errorf("%s, round %d: %v, want %v", mode, round, info.Outcome, outcome)
