@@ -113,3 +113,36 @@ func TestWarmReportsRowsThatFailHalfWay(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// "a.b" is one name; the b of it is another table's.
+func TestATableWithADotInItsNameIsInvalidatedByThatName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n atomic.Int64
+		db := newFakeDB(t, func(context.Context, string, []driver.NamedValue) (*fakeResult, error) {
+			return one(n.Load()), nil
+		})
+		p, h := openHerd(t, db, sqlherd.Config{Dialect: sqlherd.PostgreSQL, Tables: []string{`"a.b"`}})
+		read := func(want int64) {
+			t.Helper()
+			var got int64
+			if err := p.QueryRow(`SELECT /* @cache ttl=1h */ n FROM s."a.b"`).Scan(&got); err != nil || got != want {
+				t.Errorf("got %d, %v; want %d", got, err, want)
+			}
+		}
+		read(0)
+		n.Store(1)
+		read(0)
+		for i, table := range []string{`"a.b"`, `s."a.b"`, `"A.B"`} {
+			n.Store(int64(i) + 1)
+			if err := h.InvalidateTables(t.Context(), table); err != nil {
+				t.Fatal(err)
+			}
+			read(int64(i) + 1)
+		}
+		n.Store(10)
+		if err := h.InvalidateTables(t.Context(), "b", "a"); err != nil {
+			t.Fatal(err)
+		}
+		read(3)
+	})
+}

@@ -29,12 +29,14 @@ func (h *Herd) Invalidate(ctx context.Context, tags ...string) error {
 // InvalidateTables is Invalidate for every result that reads one of tables. Names are
 // without schema and their case does not count.
 func (h *Herd) InvalidateTables(ctx context.Context, tables ...string) error {
-	for _, t := range tables {
+	names := make([]string, len(tables))
+	for i, t := range tables {
 		if err := checkTable(t); err != nil {
 			return fmt.Errorf("sqlherd: InvalidateTables: table %q %w", shorten(t), err)
 		}
+		names[i] = tableName(t)
 	}
-	return h.invalidate(ctx, writeEffects{tags: tableTags(tables)})
+	return h.invalidate(ctx, writeEffects{tags: tableTags(names)})
 }
 
 // InvalidateAll is Invalidate for every result of the namespace. It costs the same, whatever is cached.

@@ -214,7 +214,7 @@ func (h *Herd) foreignTable(tables []string) string {
 		return ""
 	}
 	for _, t := range tables {
-		if !h.tables[tableName(t)] {
+		if !h.tables[t] {
 			return t
 		}
 	}
@@ -337,10 +337,12 @@ func (p *plan) mayCommit() bool {
 	return false
 }
 
+// tableTags returns the tags of tables, whose names are in the lexer's form: to bring them there again would
+// take the "b" of "a.b" for a table in the schema "a".
 func tableTags(tables []string) []string {
 	out := make([]string, len(tables))
 	for i, t := range tables {
-		out[i] = tablePrefix + tableName(t)
+		out[i] = tablePrefix + t
 	}
 	return out
 }
