@@ -494,6 +494,10 @@ func (s *stmt) ready(ctx context.Context, real driver.Conn) (driver.Stmt, error)
 	if s.real != nil && s.gen == s.c.gen {
 		return s.real, nil
 	}
+	if s.p.taints {
+		// SQLite obeys some PRAGMAs while it prepares them, run or not.
+		s.c.taint(s.p)
+	}
 	st, err := realPrepare(ctx, real, s.query)
 	if err != nil {
 		return nil, err

@@ -67,6 +67,25 @@ func TestASessionWhoseStateIsUnknownBypassesAndTheOthersStillHit(t *testing.T) {
 	}
 }
 
+func TestAPragmaThatIsPreparedAndNeverRunMakesTheSessionUnknown(t *testing.T) {
+	_, db := newLedger(t)
+	p, h := openHerd(t, db, sqlherd.Config{Dialect: sqlherd.SQLite})
+	conn := connect(t, p)
+	want(t, "first", conn, "v1", sqlherd.Miss, 0)
+	st, err := conn.PrepareContext(t.Context(), "PRAGMA case_sensitive_like = ON") // SQLite obeys here and now
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.Close()
+	if _, info := ask(t, conn); info.Outcome != sqlherd.Bypassed || info.Reason != sqlherd.ReasonSession {
+		t.Errorf("afterwards: %v, %v; want a bypass because of the session", info.Outcome, info.Reason)
+	}
+	want(t, "another conn", p, "v1", sqlherd.Hit, 0)
+	if n := h.Stats().Taints; n != 1 {
+		t.Errorf("%d taints, want 1", n)
+	}
+}
+
 func TestAStatementThatOnlyLooksLikeASettingLeavesTheSessionAlone(t *testing.T) {
 	_, db := newLedger(t)
 	p, h := openHerd(t, db, sqlherd.Config{Dialect: sqlherd.PostgreSQL})

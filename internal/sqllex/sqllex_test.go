@@ -345,7 +345,7 @@ func TestVolatileCallsAreRefused(t *testing.T) {
 		`current_schema()`, `current_schemas(true)`, `current_database()`, `connection_id()`, `pg_backend_pid()`, `inet_client_addr()`,
 		`pg_my_temp_schema()`, `current_setting('a')`, `pg_sleep(1)`, `pg_sleep_for('1s')`, `sleep(1)`, `benchmark(1, 1)`,
 		`txid_current()`, `pg_current_xact_id()`, `pg_export_snapshot()`, `pg_notify('a', 'b')`, `lo_import('x')`, `dblink('a', 'b')`,
-		`pg_read_file('x')`, `load_file('x')`, `has_table_privilege('t', 'select')`, `pg_relation_size('t')`, `query_to_xml('x', true, true, '')`,
+		`pg_read_file('x')`, `load_file('x')`, `has_table_privilege('t', 'select')`, `pg_relation_size('t')`, `table_to_xml('t', true, true, '')`,
 	} {
 		for _, form := range []string{
 			"SELECT $", "select 1 + $ from t", "SELECT * FROM t WHERE a = ($)", "WITH x AS (SELECT $) SELECT * FROM x",
@@ -426,6 +426,9 @@ var tainting = []string{
 	`INSERT INTO zz SELECT become_user(1)`, `SELECT x.* FROM p, LATERAL set_tenant(p.id) x`,
 	`SELECT * FROM unknown_func(1)`, `SELECT 1 FROM dual WHERE my_fn(1)`, `SELECT app.lower('x')`, `WITH x AS (SELECT my_fn(1)) SELECT * FROM x`,
 	`SELECT my_fn(extract(year FROM d))`, `VALUES (my_fn(1))`, `CALL p()`, `DO $$ x $$`, `EXECUTE p`, `FROB x`, `{call p()}`, `SELECT a INTO TEMP n FROM t`,
+	`CREATE SEQUENCE pg_temp.s`, `CREATE DOMAIN "pg_temp".d AS text`, `CREATE TYPE pg_temp_3.x AS (a int)`, `CREATE FUNCTION pg_temp.f() RETURNS int LANGUAGE sql AS 'x'`,
+	`CREATE UNLOGGED TABLE IF NOT EXISTS pg_temp.t (a int)`, `SELECT query_to_xml('x', true, true, '') FROM t`, `SELECT ts_rewrite('a', 'x') FROM t`, `SELECT word FROM ts_stat('x')`,
+	`SELECT * FROM crosstab('x') AS t(a int)`, `SELECT t.a FROM connectby('t', 'a', 'b', 'c', 0) AS t(a int)`,
 	`ALTER SESSION SET x = 1`, `BEGIN NOT ATOMIC SET @a = 1; END`, `SELECT 1; RESET ALL`, `BEGIN; SET ROLE bob; COMMIT`, `EXPLAIN ANALYZE EXECUTE p`,
 }
 

@@ -528,6 +528,9 @@ func (c *scanner) ddl(h, j int) {
 			c.taints = true // ALTER SESSION
 		}
 	}
+	if verb == kwCreate {
+		c.temporaryName(h, j)
+	}
 	if object == 0 {
 		c.allTables = true // roles, functions, triggers, schemas: anything may mean something else now
 		return
@@ -578,6 +581,21 @@ func (c *scanner) ddl(h, j int) {
 	// CREATE TABLE … AS SELECT reads.
 	c.frames[0].verb = kwCreate
 	c.scan(k, j)
+}
+
+// temporaryName looks for the name of an object that lasts as long as the session, whatever kind it is: a sequence in
+// pg_temp hides a table of its name, and a domain there a type.
+func (c *scanner) temporaryName(k, j int) {
+	for j = min(j, k+24); k < j; k++ {
+		if c.t[k+1].kind != '.' || !c.nameLike(k) {
+			continue
+		}
+		s := lowered(unquote(c.lit(k)))
+		if strings.HasPrefix(s, "pg_temp") || s == "temp" && c.dialect != MySQL && c.dialect != PostgreSQL {
+			c.taints = true
+		}
+		return // the first name is the one that is made
+	}
 }
 
 // alter reads what is done to a table: most of it concerns this table alone.

@@ -76,9 +76,9 @@ var families = []struct {
 	{"txid_", fnVolatile},
 	{"lo_", fnVolatile},
 	{"dblink", fnVolatile},
-	{"crosstab", fnVolatile}, // runs the SQL in its argument
-	{"connectby", fnVolatile},
-	{"query_to_xml", fnVolatile},
+	{"crosstab", fnVolatile | fnTaint}, // runs the SQL in its argument, as do the next two
+	{"connectby", fnVolatile | fnTaint},
+	{"query_to_xml", fnVolatile | fnTaint},
 	{"table_to_xml", fnVolatile},
 	{"schema_to_xml", fnVolatile},
 	{"database_to_xml", fnVolatile},
@@ -129,10 +129,10 @@ var lists = []struct {
 	{fnBare, `current_user current_role`},
 	{fnBarePG, `user session_user system_user current_schema current_catalog`},
 	// Settings, and things that do something.
-	{fnVolatile, `current_setting set_config sleep benchmark load_extension load_file setseed ts_stat loread lowrite
+	{fnVolatile, `current_setting set_config sleep benchmark load_extension load_file setseed ts_stat ts_rewrite xpath_table loread lowrite
 		readfile writefile sys_exec sys_eval plpgsql_call_handler binary_upgrade_set_next_pg_type_oid
 		statement_digest current_xact_id_if_assigned sqlite_log`},
-	{fnTaint, `set_config setseed load_extension`},
+	{fnTaint, `set_config setseed load_extension ts_stat ts_rewrite xpath_table`}, // the last three run the SQL in an argument
 	// Time.
 	{fnTime, `now sysdate getdate sysdatetime curdate curtime statement_timestamp clock_timestamp transaction_timestamp
 		timeofday utc_date utc_time utc_timestamp current_timestamp current_date current_time localtime
