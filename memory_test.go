@@ -44,7 +44,7 @@ func TestTheHeapHoldsLittleMoreThanMaxBytesWhateverIsAsked(t *testing.T) {
 			ask(0)
 			before := heap()
 			// Until three times as much has been asked for as there is room.
-			per := int64(h.Stats().MemoryBytes)
+			per := h.Stats().MemoryBytes
 			total := max(3*maxBytes/per, 100)
 			var wg sync.WaitGroup
 			const callers = 8
