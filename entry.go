@@ -217,6 +217,7 @@ type entryHeader struct {
 	soft, hard, sie time.Duration
 	life            time.Duration
 	loadTime        time.Duration
+	softened        bool // since it was loaded, by one of the stamps
 }
 
 // decode reads the bytes of key's entry. current holds the present stamps of the reader's tags. What it
@@ -230,9 +231,11 @@ func (c *entryCodec) decode(b []byte, key string, current []stamp, last *lastRow
 		return nil, entryHeader{}, fault
 	}
 	// Before the rows are decoded: a busy tag makes many such entries.
-	if !sameStamps(b[entryHead:entryHead+16*int(binary.BigEndian.Uint16(b[offStamps:]))], current) {
+	valid, softened := compareStamps(b[entryHead:entryHead+16*int(binary.BigEndian.Uint16(b[offStamps:]))], current)
+	if !valid {
 		return nil, entryHeader{}, faultStamp
 	}
+	h.softened = softened
 	if len(body) < lastRowsMin {
 		last = nil
 	}
@@ -421,18 +424,21 @@ func associated(head []byte, key string) []byte {
 	return append(append(b, head...), key...)
 }
 
-// sameStamps says whether the stamps in an entry are the current ones of the
-// reader's tags, one by one. A missing one equals nothing.
-func sameStamps(in []byte, current []stamp) bool {
+// compareStamps compares the stamps in an entry with the current ones of the
+// reader's tags, one by one. A missing one equals nothing. What differs in a soft part only is
+// valid, and softened.
+func compareStamps(in []byte, current []stamp) (valid, softened bool) {
 	if len(in) != 16*len(current) {
-		return false
+		return false, false
 	}
 	for i := range current {
-		if current[i] == (stamp{}) || stamp(in[16*i:16*i+16]) != current[i] {
-			return false
+		of := stamp(in[16*i : 16*i+16])
+		if current[i] == (stamp{}) || of.hard() != current[i].hard() {
+			return false, false
 		}
+		softened = softened || of != current[i]
 	}
-	return true
+	return true, softened
 }
 
 // millis rounds up: a life never becomes zero, which Redis takes for an error, by rounding.

@@ -60,7 +60,7 @@ func TestAnEntryComesBackAsItWas(t *testing.T) {
 					if d := diffResults(res, e.result); d != "" {
 						t.Error(d)
 					}
-					if h != (entryHeader{1234567890123456, e.soft, e.hard, e.sie, time.Hour, e.loadTime}) {
+					if h != (entryHeader{1234567890123456, e.soft, e.hard, e.sie, time.Hour, e.loadTime, false}) {
 						t.Errorf("header %+v", h)
 					}
 				})

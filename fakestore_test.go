@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"maps"
 	"slices"
@@ -54,6 +55,7 @@ type fakeLease struct {
 type fakeStamp struct {
 	stamp   stamp
 	expires time.Time
+	fences  map[fenceToken]time.Time // to their ends
 }
 
 func NewFakeFleet() *FakeFleet {
@@ -75,7 +77,7 @@ func (f *FakeFleet) Store() *FakeStore {
 	return s
 }
 
-// SetErr makes the operation fail ("get", "obtain", "renew", "put", "release", "invalidate"; "" is
+// SetErr makes the operation fail ("get", "obtain", "renew", "put", "release", "invalidate", "soften", "fence", "lift"; "" is
 // all of them), without doing anything. A nil err ends it.
 func (f *FakeFleet) SetErr(op string, err error) {
 	f.mu.Lock()
@@ -301,13 +303,36 @@ func (s *FakeStore) count(f func(*StoreStats)) {
 	f(&s.stats)
 }
 
-// stampLocked returns the stamp of a tag, zero when it is missing.
+// tagLocked returns what there is of a tag. A fence that ran out voids the stamp.
+func (f *FakeFleet) tagLocked(tag string) fakeStamp {
+	st, now := f.stamps[tag], time.Now()
+	if !now.Before(st.expires) {
+		st.stamp = stamp{}
+	}
+	for token, ends := range st.fences {
+		if !now.Before(ends) {
+			delete(st.fences, token)
+			st.stamp = stamp{}
+			f.stamps[tag] = st
+		}
+	}
+	return st
+}
+
+// stampLocked returns the stamp of a tag, zero when it is missing or fenced.
 func (f *FakeFleet) stampLocked(tag string) stamp {
-	st, ok := f.stamps[tag]
-	if !ok || !time.Now().Before(st.expires) {
+	st := f.tagLocked(tag)
+	if len(st.fences) > 0 {
 		return stamp{}
 	}
 	return st.stamp
+}
+
+// Fenced says whether a writer's fence is around the tag.
+func (f *FakeFleet) Fenced(tag string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.tagLocked(tag).fences) > 0
 }
 
 func (s *FakeStore) get(ctx context.Context, key string, tags []string) (*sharedEntry, error) {
@@ -319,10 +344,11 @@ func (s *FakeStore) get(ctx context.Context, key string, tags []string) (*shared
 	defer f.mu.Unlock()
 	e, ok := f.entries[key]
 	miss := !ok || !now.Before(e.expires)
-	valid := !miss && len(tags) == len(e.stamps)
+	valid, softened := !miss && len(tags) == len(e.stamps), false
 	for i := 0; valid && i < len(tags); i++ {
 		current := f.stampLocked(tags[i])
-		valid = current != (stamp{}) && current == e.stamps[i]
+		valid = current != (stamp{}) && current.hard() == e.stamps[i].hard()
+		softened = softened || current != e.stamps[i]
 	}
 	if !valid {
 		s.count(func(st *StoreStats) {
@@ -334,7 +360,7 @@ func (s *FakeStore) get(ctx context.Context, key string, tags []string) (*shared
 		return nil, nil
 	}
 	found := e.e
-	found.age = now.Sub(e.stored)
+	found.age, found.softened = now.Sub(e.stored), softened
 	found.size = int(found.result.Size())
 	return &found, nil
 }
@@ -347,12 +373,16 @@ func (s *FakeStore) obtain(ctx context.Context, key string, tags []string, ttl, 
 	defer f.mu.Unlock()
 	l := lease{key: key, tags: tags, token: rand.Text(), stamps: make([]stamp, len(tags))}
 	for i, t := range tags {
-		l.stamps[i] = f.stampLocked(t)
-		st := f.stamps[t]
-		if l.stamps[i] == (stamp{}) {
-			rand.Read(l.stamps[i][:])
-			st = fakeStamp{stamp: l.stamps[i]}
+		st := f.tagLocked(t)
+		if len(st.fences) > 0 {
+			l.fenced = true
+			continue
 		}
+		if st.stamp == (stamp{}) {
+			rand.Read(st.stamp[:])
+			st.expires = now
+		}
+		l.stamps[i] = st.stamp
 		if until := now.Add(life + entrySlack + stampSlack + time.Minute); st.expires.Before(until) {
 			st.expires = until
 		}
@@ -430,19 +460,59 @@ func (s *FakeStore) release(ctx context.Context, l lease) error {
 	return nil
 }
 
-func (s *FakeStore) invalidate(ctx context.Context, tags []string) error {
+// eachTag changes what there is of every tag, and then tells the others.
+func (s *FakeStore) eachTag(ctx context.Context, op string, tags []string, change func(*fakeStamp), message func(storeEvents, []string)) error {
 	if len(tags) == 0 {
 		return nil
 	}
-	if err := s.enter(ctx, "invalidate", ""); err != nil {
+	if err := s.enter(ctx, op, ""); err != nil {
 		return err
 	}
 	for _, t := range tags {
-		delete(s.fleet.stamps, t)
+		st := s.fleet.tagLocked(t)
+		change(&st)
+		if st.stamp == (stamp{}) && len(st.fences) == 0 {
+			delete(s.fleet.stamps, t)
+		} else {
+			s.fleet.stamps[t] = st
+		}
 	}
 	s.fleet.mu.Unlock()
-	s.tell(func(ev storeEvents) { ev.invalidatedElsewhere(slices.Clone(tags)) })
+	if message != nil {
+		s.tell(func(ev storeEvents) { message(ev, slices.Clone(tags)) })
+	}
 	return nil
+}
+
+func (s *FakeStore) invalidate(ctx context.Context, tags []string) error {
+	return s.eachTag(ctx, "invalidate", tags, func(st *fakeStamp) { st.stamp = stamp{} }, storeEvents.invalidatedElsewhere)
+}
+
+func (s *FakeStore) soften(ctx context.Context, tags []string) error {
+	return s.eachTag(ctx, "soften", tags, func(st *fakeStamp) {
+		if st.stamp != (stamp{}) {
+			binary.BigEndian.PutUint32(st.stamp[12:], binary.BigEndian.Uint32(st.stamp[12:])+1)
+		}
+	}, storeEvents.softenedElsewhere)
+}
+
+func (s *FakeStore) fence(ctx context.Context, tags []string, token fenceToken, life time.Duration) error {
+	return s.eachTag(ctx, "fence", tags, func(st *fakeStamp) {
+		if st.fences == nil {
+			st.fences = make(map[fenceToken]time.Time)
+		}
+		st.fences[token] = time.Now().Add(life)
+	}, storeEvents.fencedElsewhere)
+}
+
+func (s *FakeStore) lift(ctx context.Context, tags []string, token fenceToken, wrote bool) error {
+	if wrote {
+		return s.eachTag(ctx, "lift", tags, func(st *fakeStamp) {
+			delete(st.fences, token)
+			st.stamp = stamp{}
+		}, storeEvents.invalidatedElsewhere)
+	}
+	return s.eachTag(ctx, "lift", tags, func(st *fakeStamp) { delete(st.fences, token) }, nil)
 }
 
 func (s *FakeStore) id(key string) keyID { return sha256.Sum256([]byte(key)) }

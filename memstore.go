@@ -23,7 +23,7 @@ type entry struct {
 	loadTime time.Duration
 
 	slots []uint16 // of its tags
-	mark  uint64   // the epochs' sum from before its rows were read
+	mark  uint64   // the epochs' mark from before its rows were read
 
 	// moves is the epochs' count at the last time that mark was found unchanged.
 	moves atomic.Uint64
@@ -90,12 +90,52 @@ func (m *memory) get(key string, now int64) *entry {
 	if !ok {
 		return nil
 	}
-	if now >= e.dead || !m.valid(e) {
-		m.drop(strings.Clone(key), e)
+	if now < e.dead && m.valid(e) {
+		return e
+	}
+	return m.moved(strings.Clone(key), e, now)
+}
+
+// moved is the rest of get: e is of no use, or a tag of it was invalidated.
+func (m *memory) moved(key string, e *entry, now int64) *entry {
+	mark := m.epochs.mark(e.slots)
+	if now >= e.dead || !softOnly(e.mark, mark) {
+		m.drop(key, e)
 		return nil
 	}
-	return e
+	s := e.softened(mark)
+	m.cache.ComputeIfPresent(key, func(old *entry) (*entry, otter.ComputeOp) {
+		if old == e {
+			return s, otter.WriteOp
+		}
+		return old, otter.CancelOp
+	})
+	return s
 }
+
+// softened is e after a soft invalidation, which mark counts already.
+func (e *entry) softened(mark uint64) *entry {
+	s := &entry{
+		result: e.result, read: e.read, stored: e.stored, soft: e.soft, hard: e.hard, dead: e.dead,
+		loadTime: e.loadTime, slots: e.slots, mark: mark, work: new(work),
+	}
+	s.soften()
+	s.moves.Store(math.MaxUint64) // as in put
+	s.checked.Store(e.checked.Load())
+	return s
+}
+
+// soften makes an entry that nobody has seen yet one that was never fresh: stale, or dead where
+// its policy allows nothing stale.
+func (e *entry) soften() {
+	if e.hard == e.soft {
+		e.hard = e.stored
+	}
+	e.soft = e.stored
+}
+
+// isSoftened says that e is not fresh because of a soft invalidation.
+func (e *entry) isSoftened() bool { return e.soft == e.stored }
 
 // valid says whether no tag of e was invalidated here since before its rows were read.
 func (m *memory) valid(e *entry) bool {
@@ -113,8 +153,14 @@ func (m *memory) valid(e *entry) bool {
 // put keeps e, unless it is invalid by now or somebody has put rows there that were read later. seen is what
 // was there before the caller asked the store: that goes in any case, since the store knows better.
 func (m *memory) put(key string, e, seen *entry) {
-	if m.cache == nil || m.epochs.mark(e.slots) != e.mark {
+	if m.cache == nil {
 		return
+	}
+	if mark := m.epochs.mark(e.slots); mark != e.mark {
+		if !softOnly(e.mark, mark) {
+			return
+		}
+		e = e.softened(mark)
 	}
 	// No count of moves is this one: the first reader compares the mark, since the epochs may
 	// move between our look and now.

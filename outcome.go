@@ -92,6 +92,10 @@ const (
 	// ReasonWaitTimeout: another process did not finish within Policy.Wait, and
 	// this caller asked the database itself.
 	ReasonWaitTimeout
+	// ReasonFenced: a writer anywhere in the fleet is about to commit a write of
+	// a table or tag that the rows depend on (Config.Strict). The rows were
+	// loaded, and are kept in memory for a moment only.
+	ReasonFenced
 
 	reasons // the number of reasons
 )
@@ -135,6 +139,8 @@ func (r Reason) String() string {
 		return "closed"
 	case ReasonWaitTimeout:
 		return "wait_timeout"
+	case ReasonFenced:
+		return "fenced"
 	}
 	return "invalid"
 }

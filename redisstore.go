@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"maps"
 	mathrand "math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,8 +29,8 @@ import (
 //
 //	{ns:k:<id>}     an entry; <id> is the key's SHA-256, or its HMAC with Config.EntryKeys
 //	{ns:k:<id>}:l   its lease: the holder's token
-//	ns:t:<tag>      the stamp of a tag; tags that are long or have odd characters, and all
-//	                with Config.EntryKeys, by their digest
+//	ns:t:<tag>      the stamp of a tag, or the fences around it; tags that are long or have odd
+//	                characters, and all with Config.EntryKeys, by their digest
 //	ns:ch           the channel
 //
 // With several Config.EntryKeys the last one makes the names: while a new key goes first, everything stays where it is.
@@ -69,16 +70,31 @@ var putSrc string
 //go:embed lua/release.lua
 var releaseSrc string
 
+//go:embed lua/fences.lua
+var fencesSrc string
+
 //go:embed lua/invalidate.lua
 var invalidateSrc string
 
+//go:embed lua/fence.lua
+var fenceSrc string
+
+//go:embed lua/lift.lua
+var liftSrc string
+
+//go:embed lua/soften.lua
+var softenSrc string
+
 var (
 	obtainScript     = newScript(obtainSrc, "2")
-	stampScript      = newScript(stampSrc, "1")
+	stampScript      = newScript(fencesSrc+stampSrc, "1")
 	renewScript      = newScript(renewSrc, "1")
 	putScript        = newScript(putSrc, "2")
 	releaseScript    = newScript(releaseSrc, "1")
-	invalidateScript = newScript(invalidateSrc, "1")
+	invalidateScript = newScript(fencesSrc+invalidateSrc, "1")
+	fenceScript      = newScript(fencesSrc+fenceSrc, "1")
+	liftScript       = newScript(fencesSrc+liftSrc, "1")
+	softenScript     = newScript(fencesSrc+softenSrc, "1")
 )
 
 // redisStoreOptions is what a redisStore needs to know.
@@ -110,7 +126,7 @@ type redisStore struct {
 	line    *line
 	breaker *breaker
 	leases  gate // of obtain
-	telling gate // of invalidate
+	telling gate // of what is told of tags
 	events  storeEvents
 	self    sender
 
@@ -243,6 +259,7 @@ func (s *redisStore) get(ctx context.Context, key string, tags []string) (*share
 		hard:     h.hard,
 		sie:      h.sie,
 		age:      max(h.life-time.Duration(pttl)*time.Millisecond, 0),
+		softened: h.softened,
 		loadTime: h.loadTime,
 		size:     len(raw),
 	}, nil
@@ -324,6 +341,7 @@ func (s *redisStore) obtainNow(ctx context.Context, key string, tags []string, t
 			return lease{}, err
 		}
 		l.stamps[i] = stampOf(v)
+		l.fenced = l.fenced || v == ""
 	}
 	return l, nil
 }
@@ -406,67 +424,107 @@ func (s *redisStore) releaseCall(l lease) *call {
 	return s.line.newCall().run(releaseScript, s.names.lease(id), l.token, s.channel(), s.message(messageReleased, id[:]))
 }
 
-// invalidateMax bounds the tags of one trip: a time limit must be enough for it.
-const invalidateMax = 256
+// tagsMax bounds the tags of one trip: a time limit must be enough for it.
+const tagsMax = 256
 
-// invalidate makes one trip for every invalidateMax tags.
-func (s *redisStore) invalidate(ctx context.Context, tags []string) error {
+// tellTags makes one trip for every tagsMax tags.
+func (s *redisStore) tellTags(tags []string, some func([]string) error) error {
 	if err := s.telling.allow(); err != nil {
 		s.n.refused.Add(1)
 		return err
 	}
-	err := s.invalidateAll(ctx, tags)
+	var err error
+	for part := range slices.Chunk(tags, tagsMax) {
+		if err = some(part); err != nil {
+			break
+		}
+	}
 	s.telling.report(err)
 	return err
 }
 
-func (s *redisStore) invalidateAll(ctx context.Context, tags []string) error {
-	for len(tags) > invalidateMax {
-		if err := s.invalidateSome(ctx, tags[:invalidateMax]); err != nil {
-			return err
-		}
-		tags = tags[invalidateMax:]
-	}
-	if len(tags) == 0 {
-		return nil
-	}
-	return s.invalidateSome(ctx, tags)
+func (s *redisStore) invalidate(ctx context.Context, tags []string) error {
+	return s.invalidateAs(ctx, tags, nil)
 }
 
-func (s *redisStore) invalidateSome(ctx context.Context, tags []string) error {
-	deadline := time.Now().Add(s.opt.timeout)
+func (s *redisStore) lift(ctx context.Context, tags []string, token fenceToken, wrote bool) error {
+	if wrote {
+		return s.invalidateAs(ctx, tags, token[:])
+	}
+	return s.tellTags(tags, func(tags []string) error {
+		_, err := s.eachTag(ctx, "lift", tags, func(c *call, tag string) { c.run(liftScript, s.names.stamp(tag), token[:]) })
+		return err
+	})
+}
+
+func (s *redisStore) fence(ctx context.Context, tags []string, token fenceToken, life time.Duration) error {
+	ms := int64(max(millis(life), 1))
+	return s.tellTags(tags, func(tags []string) error {
+		_, err := s.eachTag(ctx, "fence", tags, func(c *call, tag string) {
+			c.run(fenceScript, s.names.stamp(tag), token[:], ms, s.channel(), s.message(messageFenced, appendTag(nil, tag)))
+		})
+		return err
+	})
+}
+
+func (s *redisStore) soften(ctx context.Context, tags []string) error {
+	return s.tellTags(tags, func(tags []string) error {
+		_, err := s.eachTag(ctx, "soften", tags, func(c *call, tag string) {
+			c.run(softenScript, s.names.stamp(tag), s.channel(), s.message(messageSoftened, appendTag(nil, tag)))
+		})
+		return err
+	})
+}
+
+// eachTag makes one trip with a script for every tag. It returns the tags whose script failed, with the last of
+// their errors; none when the trip failed.
+func (s *redisStore) eachTag(ctx context.Context, op string, tags []string, add func(*call, string)) (failed []string, err error) {
 	c := s.line.newCall()
 	for _, t := range tags {
-		c.run(invalidateScript, s.names.stamp(t), s.channel(), s.message(messageInvalidated, appendTag(nil, t)))
+		add(c, t)
 	}
-	done, err := s.call(ctx, "invalidate", c, s.line.quick, s.opt.timeout)
+	done, err := s.call(ctx, op, c, s.line.quick, s.opt.timeout)
 	if done {
 		defer s.line.free(c)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var failed []string
 	for i, t := range tags {
 		switch r, rerr := c.reply(i); {
 		case rerr != nil:
 			failed, err = append(failed, t), rerr
+		case op == "lift": // which tells nobody
 		case r != int64(1):
 			s.n.messagesRefused.Add(1)
 		default:
 			s.n.messagesOut.Add(1)
 		}
 	}
-	if err == nil {
-		return nil
-	}
-	if redis.IsReadOnlyError(err) {
+	if err != nil && op != "invalidate" {
 		s.n.errors.Add(1)
-		return err
 	}
-	// Scripts may be what is refused: for want of memory, or of permission. Deleting the stamps
-	// is what counts.
-	return s.invalidatePlainly(ctx, failed, time.Until(deadline))
+	return failed, err
+}
+
+// invalidateAs is invalidate for the writer whose fence has token, if it has one.
+func (s *redisStore) invalidateAs(ctx context.Context, tags []string, token []byte) error {
+	return s.tellTags(tags, func(tags []string) error {
+		deadline := time.Now().Add(s.opt.timeout)
+		failed, err := s.eachTag(ctx, "invalidate", tags, func(c *call, tag string) {
+			c.run(invalidateScript, s.names.stamp(tag), s.channel(), s.message(messageInvalidated, appendTag(nil, tag)), token)
+		})
+		switch {
+		case err == nil, failed == nil:
+			return err
+		case redis.IsReadOnlyError(err):
+			s.n.errors.Add(1)
+			return err
+		}
+		// Scripts may be what is refused: for want of memory, or of permission. Deleting the stamps
+		// is what counts.
+		return s.invalidatePlainly(ctx, failed, time.Until(deadline))
+	})
 }
 
 // invalidatePlainly is invalidate without scripts. Two trips: the messages must not be
@@ -709,6 +767,8 @@ const (
 	messageStored      = 's'
 	messageReleased    = 'r'
 	messageInvalidated = 'i'
+	messageFenced      = 'f'
+	messageSoftened    = 'w'
 )
 
 // A sender is a store, as its messages name it.
@@ -788,7 +848,7 @@ func (s *redisStore) deliver(kind byte, payload string) bool {
 			s.events.releasedElsewhere(id)
 		}
 		return true
-	case messageInvalidated:
+	case messageInvalidated, messageFenced, messageSoftened:
 		var tags []string
 		for len(payload) > 0 {
 			n, w := binary.Uvarint(unsafe.Slice(unsafe.StringData(payload), len(payload)))
@@ -801,7 +861,14 @@ func (s *redisStore) deliver(kind byte, payload string) bool {
 		if len(tags) == 0 {
 			return false
 		}
-		s.events.invalidatedElsewhere(tags)
+		switch kind {
+		case messageInvalidated:
+			s.events.invalidatedElsewhere(tags)
+		case messageFenced:
+			s.events.fencedElsewhere(tags)
+		case messageSoftened:
+			s.events.softenedElsewhere(tags)
+		}
 		return true
 	}
 	return false

@@ -82,7 +82,12 @@ func miniredisBackend(keys [][]byte) storeBackend {
 	return func(t *testing.T, test func(*testing.T, *storeFleet)) {
 		m := miniredis.RunT(t)
 		c := newClient(t, &redis.Options{Addr: m.Addr()})
-		test(t, redisFleet(t, c, keys, m.FastForward))
+		var ahead time.Duration
+		test(t, redisFleet(t, c, keys, func(d time.Duration) {
+			ahead += d
+			m.FastForward(d) // the expiries
+			m.SetTime(time.Now().Add(ahead))
+		}))
 	}
 }
 

@@ -36,6 +36,13 @@ type counters struct {
 	invalidationsHeard  atomic.Uint64
 	invalidationRetries atomic.Uint64
 	invalidationRepeats atomic.Uint64
+
+	soft        atomic.Uint64
+	softHeard   atomic.Uint64
+	fences      atomic.Uint64
+	fencesHeard atomic.Uint64
+	fenceErrors atomic.Uint64
+	fencedLoads atomic.Uint64
 }
 
 // Stats is a snapshot of what a Herd has done since New, and of what it holds now. The
@@ -69,7 +76,16 @@ type Stats struct {
 	InvalidationsHeard   uint64 // tags of which other processes told
 	InvalidationRetries  uint64
 	InvalidationRepeats  uint64 // tags told to Redis once more, since a failover may have lost them
-	InvalidationsPending int // tags that Redis does not know of yet
+	InvalidationsPending int    // tags that Redis does not know of yet
+
+	SoftInvalidations      uint64 // tags softly invalidated by this process
+	SoftInvalidationsHeard uint64 // tags of which other processes told
+
+	// With Config.Strict.
+	Fences      uint64 // tags fenced by this process, before a commit
+	FencesHeard uint64 // tags of which other processes told
+	FenceErrors uint64 // writes that went on although Redis could not be told of their fence, and failed renewals
+	FencedLoads uint64 // loads not stored because a tag was fenced
 
 	MemoryEntries int   // now
 	MemoryBytes   int64 // now
@@ -117,6 +133,13 @@ func (h *Herd) Stats() Stats {
 		InvalidationRetries:  c.invalidationRetries.Load(),
 		InvalidationRepeats:  c.invalidationRepeats.Load(),
 		InvalidationsPending: h.pendingInvalidations(),
+
+		SoftInvalidations:      c.soft.Load(),
+		SoftInvalidationsHeard: c.softHeard.Load(),
+		Fences:                 c.fences.Load(),
+		FencesHeard:            c.fencesHeard.Load(),
+		FenceErrors:            c.fenceErrors.Load(),
+		FencedLoads:            c.fencedLoads.Load(),
 	}
 	for o := range outcomes {
 		if n := c.outcomes[o].Load(); n > 0 {

@@ -43,8 +43,26 @@ type sharedStore interface {
 	release(ctx context.Context, l lease) error
 
 	// invalidate gives every tag a new stamp, and tells the other processes, in one round
-	// trip. On an error some tags may have been invalidated and some not.
+	// trip. On an error some tags may have been invalidated and some not. Fences stay.
 	invalidate(ctx context.Context, tags []string) error
+
+	// soften makes entries that were loaded under the present stamps of tags stale, as
+	// get says of them, and tells the other processes, in one round trip. An invalidation
+	// before or after it wins. On an error some tags may have been softened and some not; and a store
+	// that is short of memory may invalidate instead.
+	soften(ctx context.Context, tags []string) error
+
+	// fence puts the fence of a writer around every tag, or prolongs it to life from now, and tells the other
+	// processes, in one round trip. While a tag is fenced no entry that
+	// names it is valid, and none that is loaded can become so. A fence that is not lifted ends after life, and
+	// so does the stamp: missing. On an error some tags may be fenced, and some may yet become so.
+	fence(ctx context.Context, tags []string, token fenceToken, life time.Duration) error
+
+	// lift takes away token's fences, and nobody else's, in one round trip. With wrote it is invalidate as well.
+	// Without, a tag that nobody else fences has its old stamp again, unless that was
+	// invalidated meanwhile or a fence ran out, whose writer may have died after it had
+	// committed. A fence that is not there any more is no error.
+	lift(ctx context.Context, tags []string, token fenceToken, wrote bool) error
 
 	// id is the name that messages use for key.
 	id(key string) keyID
@@ -82,6 +100,9 @@ type sharedEntry struct {
 
 	// size is the number of bytes the entry takes in the store. Only get sets it.
 	size int
+
+	// softened says that one of its tags was softened since it was loaded. Only get sets it.
+	softened bool
 }
 
 // A lease is the answer of obtain.
@@ -97,6 +118,8 @@ type lease struct {
 	// stamps are the tags' stamps as they were before the load. put keeps them
 	// in the entry.
 	stamps []stamp
+	// fenced says that a tag is fenced: what is loaded now could not be served to anybody.
+	fenced bool
 
 	// entryPresent says that there was an entry at the moment the lease was won:
 	// somebody may have stored one since the caller's last get, so it looks again
@@ -106,7 +129,14 @@ type lease struct {
 
 // A stamp is the random version of a tag. The zero stamp is the missing one and
 // equals nothing, itself included.
+//
+// Its last four bytes count soft invalidations; the others are replaced by the rest.
 type stamp [16]byte
+
+func (s stamp) hard() [12]byte { return [12]byte(s[:]) }
+
+// A fenceToken tells one writer's fences from all others. It is random, and of one transaction.
+type fenceToken [16]byte
 
 // putOutcome says what became of a result that was offered to the store.
 type putOutcome uint8
@@ -126,6 +156,10 @@ type storeEvents interface {
 	releasedElsewhere(id keyID)
 	// invalidatedElsewhere: the tags have new stamps.
 	invalidatedElsewhere(tags []string)
+	// softenedElsewhere: what depends on the tags is stale.
+	softenedElsewhere(tags []string)
+	// fencedElsewhere: a writer is about to commit, or may be.
+	fencedElsewhere(tags []string)
 	// subscribed is called with true when messages begin to arrive, and with
 	// false as soon as the store knows that they may be lost.
 	subscribed(bool)

@@ -2,6 +2,7 @@ package sqlherd
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql/driver"
 	"fmt"
 	"reflect"
@@ -394,6 +395,218 @@ func testSharedStore(t *testing.T, backend storeBackend) {
 			f.evictStamp("t:a")
 			mustMiss(t, s, "third", "t:a")
 		}},
+		{"while a tag is fenced nothing of it is served, and nothing that is loaded can be", func(t *testing.T, f *storeFleet) {
+			a, b := open(t, f.store), open(t, f.store)
+			mustPut(t, a, mustWin(t, a, "k", "t:a", "t:b"), testEntry(t, 1))
+			mustPut(t, a, mustWin(t, a, "other", "t:b"), testEntry(t, 1))
+			before := mustWin(t, a, "before", "t:a")
+			token := mustFence(t, b, "t:a")
+			for _, s := range []sharedStore{a, b} {
+				mustMiss(t, s, "k", "t:a", "t:b")
+				mustHit(t, s, "other", "t:b")
+			}
+			l := mustWin(t, a, "new", "t:b", "t:a")
+			if !l.fenced || l.stamps[0] == (stamp{}) || l.stamps[1] != (stamp{}) {
+				t.Errorf("fenced %v with stamps %x", l.fenced, l.stamps)
+			}
+			if l := mustWin(t, a, "newer", "t:b"); l.fenced {
+				t.Error("a tag that nobody fences is fenced")
+			}
+			mustPut(t, a, l, testEntry(t, 1))
+			mustPut(t, a, before, testEntry(t, 1))
+			mustMiss(t, a, "new", "t:b", "t:a")
+			mustMiss(t, a, "before", "t:a")
+			mustLift(t, b, token, true, "t:a")
+			for key, tags := range map[string][]string{"k": {"t:a", "t:b"}, "new": {"t:b", "t:a"}, "before": {"t:a"}} {
+				mustMiss(t, a, key, tags...)
+				l := mustWin(t, a, key, tags...)
+				if l.fenced {
+					t.Error("still fenced")
+				}
+				mustPut(t, a, l, testEntry(t, 2))
+				mustHit(t, b, key, tags...)
+			}
+		}},
+		{"a fence around a tag that has no stamp holds as well", func(t *testing.T, f *storeFleet) {
+			s := open(t, f.store)
+			token := mustFence(t, s, "t:a")
+			if l := mustWin(t, s, "k", "t:a"); !l.fenced {
+				t.Error("not fenced")
+			}
+			mustLift(t, s, token, false, "t:a")
+			if l := mustWin(t, s, "other", "t:a"); l.fenced || l.stamps[0] == (stamp{}) {
+				t.Errorf("%+v", l)
+			}
+		}},
+		{"a fence that is lifted without a write gives the stamp back", func(t *testing.T, f *storeFleet) {
+			a, b := open(t, f.store), open(t, f.store)
+			mustPut(t, a, mustWin(t, a, "k", "t:a"), testEntry(t, 1))
+			token := mustFence(t, b, "t:a")
+			mustFence(t, b, "t:b")
+			mustLift(t, b, token, false, "t:a", "t:c")
+			mustHit(t, a, "k", "t:a")
+			mustLift(t, b, token, false, "t:a") // twice is nothing
+			mustHit(t, a, "k", "t:a")
+			f.advance(50 * time.Millisecond)
+			mustHit(t, a, "k", "t:a")
+			mustInvalidate(t, a, "t:a")
+			mustMiss(t, a, "k", "t:a")
+		}},
+		{"to lift one writer's fence does not lift another's", func(t *testing.T, f *storeFleet) {
+			for _, wrote := range []bool{false, true} {
+				for _, second := range []bool{false, true} {
+					a, b := open(t, f.store), open(t, f.store)
+					tag := fmt.Sprint("t:", wrote, second)
+					mustPut(t, a, mustWin(t, a, "k"+tag, tag), testEntry(t, 1))
+					one, two := mustFence(t, a, tag), mustFence(t, b, tag)
+					mustLift(t, a, one, wrote, tag)
+					mustMiss(t, a, "k"+tag, tag)
+					if l := mustWin(t, a, "new"+tag, tag); !l.fenced {
+						t.Error(tag, "the other's fence is gone")
+					}
+					mustInvalidate(t, a, "t:else")
+					mustLift(t, a, one, wrote, tag) // once more
+					if l := mustWin(t, a, "newer"+tag, tag); !l.fenced {
+						t.Error(tag, "the other's fence is gone")
+					}
+					mustLift(t, b, two, second, tag)
+					if wrote || second {
+						mustMiss(t, a, "k"+tag, tag)
+					} else {
+						mustHit(t, a, "k"+tag, tag)
+					}
+					if l := mustWin(t, a, "newest"+tag, tag); l.fenced {
+						t.Error(tag, "fenced by nobody")
+					}
+				}
+			}
+		}},
+		{"an invalidation leaves fences, and the old stamp does not come back behind them", func(t *testing.T, f *storeFleet) {
+			a, b := open(t, f.store), open(t, f.store)
+			mustPut(t, a, mustWin(t, a, "k", "t:a"), testEntry(t, 1))
+			token := mustFence(t, b, "t:a")
+			mustInvalidate(t, a, "t:a")
+			if l := mustWin(t, a, "new", "t:a"); !l.fenced {
+				t.Error("the fence is gone")
+			}
+			mustLift(t, b, token, false, "t:a")
+			mustMiss(t, a, "k", "t:a")
+		}},
+		{"a fence that nobody lifts ends, and with it the stamp", func(t *testing.T, f *storeFleet) {
+			s := open(t, f.store)
+			mustPut(t, s, mustWin(t, s, "k", "t:a"), testEntry(t, 1))
+			mustFenceFor(t, s, 30*time.Millisecond, "t:a")
+			f.advance(60 * time.Millisecond)
+			mustMiss(t, s, "k", "t:a")
+			l := mustWin(t, s, "new", "t:a")
+			if l.fenced {
+				t.Error("still fenced")
+			}
+			mustPut(t, s, l, testEntry(t, 1))
+			mustHit(t, s, "new", "t:a")
+			mustMiss(t, s, "k", "t:a")
+		}},
+		{"the stamp does not come back when one of two writers has died and the other has written nothing", func(t *testing.T, f *storeFleet) {
+			a, b := open(t, f.store), open(t, f.store)
+			mustPut(t, a, mustWin(t, a, "k", "t:a"), testEntry(t, 1))
+			mustFenceFor(t, a, 30*time.Millisecond, "t:a") // and dies
+			token := mustFence(t, b, "t:a")
+			f.advance(60 * time.Millisecond)
+			mustMiss(t, b, "k", "t:a")
+			mustFenceWith(t, b, token, time.Minute, "t:a") // prolonged
+			mustLift(t, b, token, false, "t:a")
+			mustMiss(t, b, "k", "t:a")
+			mustPut(t, b, mustWin(t, b, "k", "t:a"), testEntry(t, 2))
+			mustHit(t, b, "k", "t:a")
+		}},
+		{"a prolonged fence lives on, and is still one", func(t *testing.T, f *storeFleet) {
+			s := open(t, f.store)
+			mustPut(t, s, mustWin(t, s, "k", "t:a"), testEntry(t, 1))
+			token := mustFenceFor(t, s, 50*time.Millisecond, "t:a")
+			mustFenceWith(t, s, token, time.Minute, "t:a")
+			f.advance(100 * time.Millisecond)
+			if l := mustWin(t, s, "new", "t:a"); !l.fenced {
+				t.Error("the fence has ended")
+			}
+			mustLift(t, s, token, false, "t:a")
+			if l := mustWin(t, s, "newer", "t:a"); l.fenced {
+				t.Error("fenced by nobody")
+			}
+		}},
+		{"an evicted fence is a missing stamp", func(t *testing.T, f *storeFleet) {
+			s := open(t, f.store)
+			mustPut(t, s, mustWin(t, s, "k", "t:a"), testEntry(t, 1))
+			token := mustFence(t, s, "t:a")
+			f.evictStamp("t:a")
+			mustMiss(t, s, "k", "t:a")
+			mustPut(t, s, mustWin(t, s, "new", "t:a"), testEntry(t, 1)) // under another stamp
+			mustLift(t, s, token, false, "t:a")
+			mustHit(t, s, "new", "t:a")
+			mustMiss(t, s, "k", "t:a")
+			mustLift(t, s, token, true, "t:a")
+			mustMiss(t, s, "new", "t:a")
+		}},
+		{"what was softened is stale for everybody, and what is loaded then is fresh", func(t *testing.T, f *storeFleet) {
+			a, b := open(t, f.store), open(t, f.store)
+			mustPut(t, a, mustWin(t, a, "k", "t:a", "t:b"), testEntry(t, 1))
+			mustPut(t, a, mustWin(t, a, "other", "t:b"), testEntry(t, 1))
+			overlapped := mustWin(t, a, "slow", "t:a")
+			if mustHit(t, a, "k", "t:a", "t:b").softened {
+				t.Error("softened by nobody")
+			}
+			mustSoften(t, b, "t:a", "t:none")
+			for range 2 {
+				if !mustHit(t, a, "k", "t:a", "t:b").softened {
+					t.Error("fresh after it was softened")
+				}
+				mustSoften(t, b, "t:a")
+			}
+			if mustHit(t, a, "other", "t:b").softened {
+				t.Error("another tag was softened")
+			}
+			mustPut(t, a, overlapped, testEntry(t, 1))
+			if !mustHit(t, b, "slow", "t:a").softened {
+				t.Error("what was loaded before it was softened, and stored after, is fresh")
+			}
+			mustPut(t, b, mustWin(t, b, "k", "t:a", "t:b"), testEntry(t, 2))
+			if mustHit(t, a, "k", "t:a", "t:b").softened {
+				t.Error("what was loaded since is stale")
+			}
+		}},
+		{"a hard invalidation wins over soft ones, before and after", func(t *testing.T, f *storeFleet) {
+			s := open(t, f.store)
+			for _, order := range [][]func(testing.TB, sharedStore, ...string){
+				{mustSoften, mustInvalidate}, {mustInvalidate, mustSoften}, {mustSoften, mustInvalidate, mustSoften},
+			} {
+				mustPut(t, s, mustWin(t, s, "k", "t:a"), testEntry(t, 1))
+				for _, do := range order {
+					do(t, s, "t:a")
+				}
+				mustMiss(t, s, "k", "t:a")
+				mustPut(t, s, mustWin(t, s, "other", "t:a"), testEntry(t, 1)) // makes a new stamp
+				mustMiss(t, s, "k", "t:a")
+			}
+		}},
+		{"what is softened under a fence is stale when the fence is lifted", func(t *testing.T, f *storeFleet) {
+			s := open(t, f.store)
+			mustPut(t, s, mustWin(t, s, "k", "t:a"), testEntry(t, 1))
+			token := mustFence(t, s, "t:a")
+			mustSoften(t, s, "t:a")
+			mustMiss(t, s, "k", "t:a")
+			mustLift(t, s, token, false, "t:a")
+			if !mustHit(t, s, "k", "t:a").softened {
+				t.Error("fresh after it was softened")
+			}
+		}},
+		{"a softened stamp lives as long as it would have", func(t *testing.T, f *storeFleet) {
+			s := open(t, f.store)
+			mustPut(t, s, mustWin(t, s, "k", "t:a"), testEntry(t, 1))
+			mustSoften(t, s, "t:a")
+			f.advance(100 * time.Millisecond)
+			if !mustHit(t, s, "k", "t:a").softened {
+				t.Error("fresh")
+			}
+		}},
 		{"tags in another order or number make a miss", func(t *testing.T, f *storeFleet) {
 			s := open(t, f.store)
 			mustPut(t, s, mustWin(t, s, "k", "t:a", "t:b"), testEntry(t, 1))
@@ -496,6 +709,17 @@ func testSharedStore(t *testing.T, backend storeBackend) {
 			mustInvalidate(t, a, "t:a", "g:product/{7}")
 			heardB.await(t, "invalidated t:a")
 			heardB.await(t, "invalidated g:product/{7}")
+			mustSoften(t, a, "t:soft")
+			heardB.await(t, "softened t:soft")
+			token := mustFence(t, a, "t:fence", "g:fence")
+			heardB.await(t, "fenced t:fence")
+			heardB.await(t, "fenced g:fence")
+			mustLift(t, a, token, false, "t:fence")
+			mustLift(t, a, token, true, "g:fence")
+			heardB.await(t, "invalidated g:fence")
+			if slices.Contains(heardB.all(), "invalidated t:fence") {
+				t.Error("a fence that was lifted without a write was told as an invalidation")
+			}
 
 			mustInvalidate(t, b, "t:end")
 			heardA.await(t, "invalidated t:end")
@@ -518,6 +742,30 @@ func testSharedStore(t *testing.T, backend storeBackend) {
 				mustMiss(t, b, "k", tag)
 				if err := <-done; err != nil {
 					t.Fatal(err)
+				}
+			}
+		}},
+		{"who hears of a fence, or of a soft invalidation, does not find the entry as it was", func(t *testing.T, f *storeFleet) {
+			a, b := open(t, f.store), open(t, f.store)
+			heard := listenTo(t, b)
+			for i := range 10 {
+				tag := fmt.Sprint("t:", i)
+				mustPut(t, a, mustWin(t, a, "k", tag), testEntry(t, 1))
+				done := make(chan error, 2)
+				go func() {
+					done <- a.soften(ctx, []string{tag})
+					done <- a.fence(ctx, []string{tag}, fenceToken{1}, time.Minute)
+				}()
+				heard.await(t, "softened "+tag)
+				if e, err := b.get(ctx, "k", []string{tag}); err != nil || e != nil && !e.softened {
+					t.Errorf("got %+v, %v", e, err)
+				}
+				heard.await(t, "fenced "+tag)
+				mustMiss(t, b, "k", tag)
+				for range 2 {
+					if err := <-done; err != nil {
+						t.Fatal(err)
+					}
 				}
 			}
 		}},
@@ -730,6 +978,39 @@ func mustInvalidate(t testing.TB, s sharedStore, tags ...string) {
 	}
 }
 
+func mustSoften(t testing.TB, s sharedStore, tags ...string) {
+	t.Helper()
+	if err := s.soften(t.Context(), tags); err != nil {
+		t.Fatal("soften:", err)
+	}
+}
+
+func mustFence(t testing.TB, s sharedStore, tags ...string) fenceToken {
+	t.Helper()
+	return mustFenceFor(t, s, time.Minute, tags...)
+}
+
+func mustFenceFor(t testing.TB, s sharedStore, life time.Duration, tags ...string) (token fenceToken) {
+	t.Helper()
+	rand.Read(token[:])
+	mustFenceWith(t, s, token, life, tags...)
+	return token
+}
+
+func mustFenceWith(t testing.TB, s sharedStore, token fenceToken, life time.Duration, tags ...string) {
+	t.Helper()
+	if err := s.fence(t.Context(), tags, token, life); err != nil {
+		t.Fatal("fence:", err)
+	}
+}
+
+func mustLift(t testing.TB, s sharedStore, token fenceToken, wrote bool, tags ...string) {
+	t.Helper()
+	if err := s.lift(t.Context(), tags, token, wrote); err != nil {
+		t.Fatal("lift:", err)
+	}
+}
+
 // A hearing keeps the messages that a store has passed on.
 type hearing struct {
 	mu     sync.Mutex
@@ -767,6 +1048,16 @@ func (h *hearing) invalidatedElsewhere(tags []string) {
 	}
 }
 func (h *hearing) doubted()           { h.note("doubted") }
+func (h *hearing) fencedElsewhere(tags []string) {
+	for _, t := range tags {
+		h.note("fenced " + t)
+	}
+}
+func (h *hearing) softenedElsewhere(tags []string) {
+	for _, t := range tags {
+		h.note("softened " + t)
+	}
+}
 func (h *hearing) subscribed(up bool) { h.event(func() { h.ups = append(h.ups, up) }) }
 
 func (h *hearing) all() []string {

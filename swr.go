@@ -420,7 +420,9 @@ func (g *engine) obtainAndLoad(ctx context.Context, r *request, mark uint64, sha
 		switch {
 		case e != nil:
 			land := g.served(e)
-			land.outcome = Waited
+			if land.outcome == Hit {
+				land.outcome = Waited
+			}
 			return land, nil
 		case errors.Is(err, errWaited):
 			if r.pol.OnWaitTimeout == WaitError {
@@ -429,6 +431,8 @@ func (g *engine) obtainAndLoad(ctx context.Context, r *request, mark uint64, sha
 			reason = ReasonWaitTimeout
 		case err != nil:
 			return landing{}, err
+		case l.fenced:
+			reason = ReasonFenced
 		}
 	}
 	land, err := g.loadAndStore(ctx, r, mark, l)
@@ -480,6 +484,9 @@ func adopt(r *request, mark uint64, se *sharedEntry, asked int64) *entry {
 	e.hard = e.stored + int64(se.hard)
 	e.dead = e.hard + int64(se.sie)
 	e.read = e.stored - int64(se.loadTime)
+	if se.softened {
+		e.soften()
+	}
 	e.checked.Store(asked)
 	return e
 }
@@ -515,6 +522,11 @@ func (g *engine) obtain(ctx context.Context, r *request, mark uint64) (lease, *e
 				return lease{}, nil, cause
 			}
 			return lease{}, nil, nil
+		}
+		if l.fenced {
+			// Nobody can use what anybody loads now but its own callers: there is nothing to wait for.
+			w.end()
+			return g.withoutLease(ctx, l), nil, nil
 		}
 		if l.won {
 			w.end()
@@ -598,6 +610,15 @@ func (g *engine) release(ctx context.Context, l lease) {
 	g.tellHere(l)
 }
 
+// withoutLease gives back what came with the news that a tag is fenced.
+func (g *engine) withoutLease(ctx context.Context, l lease) lease {
+	g.counters.fencedLoads.Add(1)
+	if l.won {
+		g.release(ctx, l)
+	}
+	return lease{fenced: true}
+}
+
 // tellHere tells the waiters of this process that a lease is free. The store's own messages do not come
 // back; those who wait here began after an invalidation that the load has not seen, or want a load of their own.
 func (g *engine) tellHere(l lease) { g.watch.tell(g.store.id(l.key)) }
@@ -632,6 +653,7 @@ func (g *engine) renew(ctx context.Context, l lease, ttl time.Duration) (end fun
 //
 //	the load …            lease     stored  the caller gets
 //	gives rows            released  yes     the rows
+//	… of a fenced tag     none      no      the rows
 //	gives unfit rows      released  no      the live rows; others run their own
 //	gives rows of no life released  no      the rows
 //	fails                 released  no      the error
@@ -680,6 +702,12 @@ func (g *engine) loadAndStore(ctx context.Context, r *request, mark uint64, l le
 			g.counters.lagSkipped.Add(1)
 			return landing{e: e, outcome: Miss}, nil
 		}
+	}
+	if l.fenced {
+		// A writer may commit at any moment, and die before anybody hears of it. Until then
+		// memory keeps the herd off the database, for as long as it is trusted, and no longer if Redis is away.
+		e.soft = min(e.soft, began+min(int64(g.cfg.Local.TTL), int64(LocalTTLDefault)))
+		e.hard, e.dead = e.soft, e.soft
 	}
 	g.mem.put(r.key, e, nil)
 	if l.won {
@@ -807,7 +835,7 @@ func (g *engine) runRefresh(ctx context.Context, r *request, mark uint64, seen *
 		var id = g.store.id(r.key)
 		w := g.watch.add(id)
 		got, oerr := g.store.obtain(ctx, r.key, r.tags, r.pol.Lease, g.life(r.pol))
-		if oerr == nil && !got.won {
+		if oerr == nil && !got.won && !got.fenced {
 			// Another process refreshes: take its rows when it says that they are
 			// there, or look again when its lease is over.
 			seen.work.quiet.Store(g.now() + int64(max(got.left, time.Millisecond)))
@@ -815,7 +843,11 @@ func (g *engine) runRefresh(ctx context.Context, r *request, mark uint64, seen *
 			return landing{}, RefreshElsewhere, errElsewhere
 		}
 		w.end()
-		if oerr == nil {
+		switch {
+		case oerr != nil:
+		case got.fenced:
+			l = g.withoutLease(ctx, got)
+		default:
 			l = got
 			if l.entryPresent {
 				if e, err := g.fetch(ctx, r, mark); err == nil && e != nil && e.isNewer(seen) && usable(e, g.now(), r.noRefresh) {
@@ -841,6 +873,9 @@ func (g *engine) runRefresh(ctx context.Context, r *request, mark uint64, seen *
 // isNewer says whether e, of the store, is another than seen: its age tells, to within
 // what a round trip and the store's clock can blur, which is far less than a quarter of a life.
 func (e *entry) isNewer(seen *entry) bool {
+	if seen.isSoftened() && !e.isSoftened() {
+		return true
+	}
 	return e.stored > seen.stored+(seen.soft-seen.stored)/4 && e.stored > seen.stored+int64(10*time.Millisecond)
 }
 
@@ -870,6 +905,18 @@ func (g *engine) releasedElsewhere(id keyID) { g.watch.tell(id) }
 func (g *engine) invalidatedElsewhere(tags []string) {
 	g.epochs.move(g.epochs.slotsOf(tags), g.now())
 	g.counters.invalidationsHeard.Add(uint64(len(tags)))
+}
+
+// fencedElsewhere forgets what memory has: should the writer die after its commit, no other
+// message will come.
+func (g *engine) fencedElsewhere(tags []string) {
+	g.epochs.move(g.epochs.slotsOf(tags), g.now())
+	g.counters.fencesHeard.Add(uint64(len(tags)))
+}
+
+func (g *engine) softenedElsewhere(tags []string) {
+	g.epochs.soften(g.epochs.slotsOf(tags))
+	g.counters.softHeard.Add(uint64(len(tags)))
 }
 
 func (g *engine) subscribed(up bool) {

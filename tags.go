@@ -2,6 +2,7 @@ package sqlherd
 
 import (
 	"hash/maphash"
+	"math"
 	"sync/atomic"
 )
 
@@ -17,15 +18,16 @@ const (
 // in one slot cost a miss now and then, never a stale row.
 const epochSlots = 1 << 14
 
-// epochs count, in this process, the invalidations of every tag. An entry of memory remembers the
-// sum over its tags from before its rows were read; any invalidation since
-// makes the sum another, because the counts only grow.
+// epochs count, in this process, the invalidations of every tag, hard and soft ones apart. An entry of memory
+// remembers the sums over its tags from before its rows were read; any invalidation since
+// makes a sum another, because the counts only grow.
 //
 // A pending tag is one whose invalidation Redis does not know yet: see invalidate.go.
 type epochs struct {
 	seed    maphash.Seed
 	moves   atomic.Uint64 // of any slot; when it stands still, no entry has to be looked at
 	slots   [epochSlots]atomic.Uint64
+	softs   [epochSlots]atomic.Uint64
 	pending atomic.Int64 // of any slot
 	waits   [epochSlots]atomic.Int32
 	movedAt [epochSlots]atomic.Int64 // the herd's clock at the last move, for Config.ReplicaLag
@@ -46,13 +48,27 @@ func (e *epochs) slotsOf(tags []string) []uint16 {
 	return slots
 }
 
-// mark is what an entry remembers: take it before reading anything from which rows come.
+// mark is what an entry remembers: take it before reading anything from which rows come. Its upper half is the sum of
+// the hard counts, its lower half that of the soft ones. A half that has come round to the same
+// value in an entry's life would have counted four thousand million invalidations of its tags.
 func (e *epochs) mark(slots []uint16) uint64 {
-	var sum uint64
+	var hard, soft uint64
 	for _, s := range slots {
-		sum += e.slots[s].Load()
+		hard += e.slots[s].Load()
+		soft += e.softs[s].Load()
 	}
-	return sum
+	return hard<<32 | soft&math.MaxUint32
+}
+
+// softOnly says that from one mark to another there were soft invalidations at most.
+func softOnly(before, after uint64) bool { return before>>32 == after>>32 }
+
+// soften makes what depends on the tags stale here.
+func (e *epochs) soften(slots []uint16) {
+	for _, s := range slots {
+		e.softs[s].Add(1)
+	}
+	e.moves.Add(1) // last, as in move
 }
 
 // move invalidates the tags here.
