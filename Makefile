@@ -3,11 +3,12 @@
 FUZZTIME  ?= 20s
 BENCHTIME ?= 1s
 BENCH     ?= .
+SOAK      ?= 2m
 
 SERVERS_STATE := .cache/servers.json
 
 .DEFAULT_GOAL := help
-.PHONY: help test race lint fuzz bench tidy fmt servers servers-stop clean
+.PHONY: help test race soak lint fuzz bench tidy fmt servers servers-stop clean
 
 help: ## this list
 	@awk -v tty="$$(test -t 1 && test -z "$$NO_COLOR" && echo 1)" ' \
@@ -21,6 +22,9 @@ test: ## everything that must hold: checks, and all tests against servers it sta
 
 race: ## the root module's tests with the race detector; needs no server
 	go test -race -shuffle=on ./...
+
+soak: ## the fleet under faults for SOAK (2m), each read checked; needs make servers
+	cd integration && SQLHERD_TEST_SOAK=$(SOAK) go test -count=1 -v -timeout=0 -run='^TestNoReadIsOlderThanPromisedWhateverBreaks$$' .
 
 lint: ## golangci-lint in every module
 	@bash scripts/lint.sh
