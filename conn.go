@@ -145,6 +145,9 @@ func (c *conn) forget() {
 	c.stmts = nil
 	c.tainted, c.inTx, c.textTx, c.txUnknown, c.dropAfter = false, false, false, false, false
 	c.dirty = writeEffects{}
+	if c.src.unsettled != "" {
+		c.tainted, c.taintedBy, c.txUnknown = true, c.src.unsettled, true
+	}
 }
 
 // sessionReason says why the session's state forbids the cache, if it does.

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -138,7 +140,32 @@ func (d *wrappedDriver) OpenConnector(dsn string) (driver.Connector, error) {
 			identity = "connector\x00" + strconv.FormatUint(d.h.serial.Add(1), 10)
 		}
 	}
-	return d.h.newConnector(base, identity, nil, private), nil
+	s := d.h.newConnector(base, identity, nil, private)
+	if dialect == MySQL {
+		if s.unsettled = unsettledBy(dsn); s.unsettled != "" {
+			d.h.log.Warn("sqlherd: the DSN keeps every connection in a transaction; nothing is cached on them", "setting", s.unsettled)
+		}
+	}
+	return s, nil
+}
+
+// unsettledBy returns the setting of a MySQL DSN under which a connection is in a transaction from its first
+// statement on, so that what it reads is a snapshot and what it writes is not committed. "" is none.
+func unsettledBy(dsn string) string {
+	_, params, _ := strings.Cut(dsn[strings.LastIndexByte(dsn, '/')+1:], "?")
+	for param := range strings.SplitSeq(params, "&") {
+		key, value, _ := strings.Cut(param, "=")
+		if v, err := url.QueryUnescape(value); err == nil {
+			value = v
+		}
+		key, value = strings.ToLower(key), strings.ToLower(strings.Trim(value, `'" `))
+		switch {
+		case key == "autocommit" && value != "1" && value != "on" && value != "true",
+			key == "completion_type" && value != "0" && value != "no_chain":
+			return key
+		}
+	}
+	return ""
 }
 
 // dsnConnector connects through a driver that has no connector of its own.
@@ -161,23 +188,24 @@ func (h *Herd) dialectFor(pkgPath string) Dialect {
 // A source is one base connector and what belongs to it: whose rows its connections see,
 // the pool that loads them, and the plans of the texts that pass through.
 type source struct {
-	h        *Herd
-	base     driver.Connector
-	identity string
-	err      error // why connections cannot be had
-	private  bool  // every connection is a database of its own
-	dialect  Dialect
-	budget   *budget
-	loader   *loader
-	plans    *planCache
-	driver   *wrappedDriver
-	scanning // whether the driver fills Scan's destinations itself
-	closed   atomic.Bool
-	once     sync.Once
-	closeErr error
+	h         *Herd
+	base      driver.Connector
+	identity  string
+	err       error  // why connections cannot be had
+	private   bool   // every connection is a database of its own
+	unsettled string // the setting that keeps every connection in a transaction; "" otherwise
+	dialect   Dialect
+	budget    *budget
+	loader    *loader
+	plans     *planCache
+	driver    *wrappedDriver
+	scanning  // whether the driver fills Scan's destinations itself
+	closed    atomic.Bool
+	once      sync.Once
+	closeErr  error
 }
 
-func (h *Herd) newConnector(base driver.Connector, identity string, err error, private bool) driver.Connector {
+func (h *Herd) newConnector(base driver.Connector, identity string, err error, private bool) *source {
 	_, pkg := driverTypeOf(base.Driver())
 	s := &source{
 		h:        h,
@@ -208,6 +236,7 @@ func (s *source) Connect(context.Context) (driver.Conn, error) {
 		return nil, s.err
 	}
 	c := &conn{h: s.h, src: s}
+	c.forget()
 	if s.private {
 		c.private = "private\x00" + s.h.nonce + strconv.FormatUint(s.h.serial.Add(1), 10)
 	}

@@ -212,5 +212,38 @@ func TestAConnectionThatIsClosedInATransactionOfTextsLeavesNothing(t *testing.T)
 	})
 }
 
+// With autocommit off in the DSN a connection reads a snapshot that it never leaves, and what it has written is not committed
+// yet when the statement ends: neither may reach the cache.
+func TestRowsOfASnapshotAreNotCachedWhenTheDSNTurnsAutocommitOff(t *testing.T) {
+	b := newBed(t, dbtest.MariaDB(t))
+	for _, setting := range []string{"autocommit=0", "autocommit=%27OFF%27", "completion_type=1"} {
+		t.Run(setting, func(t *testing.T) {
+			db, h := openHerd(t, b.Database.WithParams(setting), sqlherd.Config{})
+			settled := open(t, h, b.Database) // of the same application, and with the cache
+			query := b.slow("ttl=10m", 0)
+			b.set(t, 1, "before")
+			if err := h.InvalidateAll(withDeadline(t)); err != nil {
+				t.Fatal(err)
+			}
+			wantText(t, settled, "before", sqlherd.Miss, query, 1)
+			mine := conn(t, db)
+			for range 2 {
+				if info := wantText(t, mine, "before", sqlherd.Bypassed, query, 1); info.Reason != sqlherd.ReasonSession {
+					t.Errorf("%v %s, want session", info.Reason, info.Detail)
+				}
+			}
+			mustExec(t, mine, "COMMIT", "UPDATE items SET v = 'after' WHERE id = 1")
+			wantText(t, mine, "after", sqlherd.Bypassed, query, 1)
+			wantRead(t, settled, "before", query)
+			mustExec(t, mine, "COMMIT")
+			wantRead(t, settled, "after", query)
+			mine.Raw(func(any) error { return errDrop }) //nolint:errcheck // as above
+			if n := b.loads(t); n == 0 {
+				t.Error("nothing was read")
+			}
+		})
+	}
+}
+
 // errDrop makes database/sql close the connection.
 var errDrop = driver.ErrBadConn
