@@ -189,6 +189,9 @@ func (c *conn) noteEffects(ctx context.Context, p *plan, e writeEffects, err err
 	if !p.hasEffects && !e.any() {
 		return
 	}
+	if e.all {
+		c.h.wroteUnknown(p)
+	}
 	if e.any() {
 		within := c.inTx || c.textTx || c.txUnknown
 		if within {
@@ -228,7 +231,7 @@ func (c *conn) noteTx(ctx context.Context, p *plan, err error) {
 		c.textTx, c.dirty = false, writeEffects{}
 		c.h.wrote(ctx, dirty)
 		return
-	case p.tx == sqllex.TxNone && (!within || !p.mayCommit()):
+	case p.tx == sqllex.TxNone && (!within || !p.stmt.Commits):
 		return
 	}
 	// From here on every write invalidates at once, and again when it may be committed.
@@ -269,13 +272,11 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 // tell it what was written.
 func (c *conn) exec(ctx context.Context, st *stmt, query string, args []driver.NamedValue) (driver.Result, error) {
 	p := c.planFor(st, query)
-	if p.hintErr != nil {
-		if err := c.h.malformed(p, p.hintErr); err != nil {
-			return nil, err
-		}
+	effects, bad := p.effectsOf(ctx, args)
+	if bad == nil {
+		bad = p.hintErr
 	}
-	effects, err := p.effectsOf(ctx, args)
-	if err != nil {
+	if err := c.malformedWrite(p, bad); err != nil {
 		return nil, err
 	}
 	real, err := c.dial(ctx)
@@ -296,17 +297,30 @@ func (c *conn) exec(ctx context.Context, st *stmt, query string, args []driver.N
 		// database/sql prepares it next, and the statement will tell.
 		return nil, err
 	}
-	if p.hintErr != nil {
+	if bad != nil {
 		c.h.counters.hintErrors.Add(1)
 	}
 	c.noteEffects(ctx, p, effects, err)
 	return res, err
 }
 
+// malformedWrite handles a hint that is malformed, or into which an argument could not be put. It returns an error when the
+// statement must fail; one that runs is counted when it has, since a driver may answer ErrSkip and be asked again.
+func (c *conn) malformedWrite(p *plan, bad error) error {
+	if bad == nil {
+		return nil
+	}
+	err := c.h.malformed(p, bad)
+	if err != nil {
+		c.h.counters.hintErrors.Add(1)
+	}
+	return err
+}
+
 // runRows runs a query on the caller's own connection, uncached.
 func (c *conn) runRows(ctx context.Context, st *stmt, p *plan, query string, args []driver.NamedValue) (driver.Rows, error) {
-	effects, err := p.effectsOf(ctx, args)
-	if err != nil {
+	effects, bad := p.effectsOf(ctx, args)
+	if err := c.malformedWrite(p, bad); err != nil {
 		return nil, err
 	}
 	real, err := c.dial(ctx)
@@ -325,6 +339,9 @@ func (c *conn) runRows(ctx context.Context, st *stmt, p *plan, query string, arg
 	}
 	if err == driver.ErrSkip && st == nil {
 		return nil, err
+	}
+	if bad != nil {
+		c.h.counters.hintErrors.Add(1)
 	}
 	if err == nil && effects.any() {
 		// INSERT … RETURNING and its kin: the write is over when the rows are,

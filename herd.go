@@ -19,22 +19,23 @@ import (
 // connectors. It is safe for concurrent use. One Herd may be beneath many
 // pools; their results are kept apart by the database's identity.
 type Herd struct {
-	cfg      Config
-	engine   *engine
-	counters *counters
-	families families
-	rules    atomic.Pointer[rulesVersion]
-	watcher  *rulesWatcher
-	retry    *retryQueue // nil without Redis
-	tables   map[string]bool
-	log      *slog.Logger
-	observed bool // somebody listens to events
-	nonce    string
-	serial   atomic.Uint64
-	enabled  atomic.Bool
-	closed   atomic.Bool
-	outage   atomic.Bool // rows are served because the database is unavailable, and that was logged
-	invalLog sync.Once
+	cfg        Config
+	engine     *engine
+	counters   *counters
+	families   families
+	rules      atomic.Pointer[rulesVersion]
+	watcher    *rulesWatcher
+	retry      *retryQueue // nil without Redis
+	tables     map[string]bool
+	log        *slog.Logger
+	observed   bool // somebody listens to events
+	nonce      string
+	serial     atomic.Uint64
+	enabled    atomic.Bool
+	closed     atomic.Bool
+	outage     atomic.Bool // rows are served because the database is unavailable, and that was logged
+	invalLog   sync.Once
+	unknownLog sync.Once
 
 	mu         sync.Mutex
 	sources    map[*source]struct{}

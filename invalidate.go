@@ -57,6 +57,15 @@ func (h *Herd) wrote(ctx context.Context, e writeEffects) {
 	}
 }
 
+// wroteUnknown counts a statement that invalidates everything, and logs the first one.
+func (h *Herd) wroteUnknown(p *plan) {
+	h.counters.unknownWrites.Add(1)
+	h.unknownLog.Do(func() {
+		h.log.Info("sqlherd: a statement invalidates everything, since it is not known what it writes; @invalidate tells",
+			"query", p.name, "word", p.stmt.Word)
+	})
+}
+
 // invalidate moves the epochs here, and then gives the tags new stamps in Redis. Between the
 // two the tags are pending: a reader here that took the old entry from
 // Redis now, whose stamp is still the old one, would put it into memory under

@@ -39,6 +39,7 @@ type plan struct {
 	reads []string // tables it depends on, as tags
 	scope string   // of policy; see policyScope
 
+	mayWrite   bool // that a hint says it writes nothing does not count
 	plain      bool // no policy, no hint, no effects: nothing is asked of us
 	hasEffects bool // any of the following
 	taints     bool
@@ -248,7 +249,7 @@ func (p *plan) makeEffects() {
 	case p.hintErr != nil && p.hinted != nil && p.hinted.kind == hintInvalidate:
 		// It wants something forgotten, and we do not know what.
 		p.writes.all = true
-	case st.AllTables && !none && len(p.writeTags) == 0 && len(named) == 0:
+	case st.AllTables && !none && len(p.writeTags) == 0 && len(named) == 0 && !p.saidToRead():
 		// A hint narrows what cannot be known; without one it is everything.
 		p.writes.all = true
 	default:
@@ -258,27 +259,30 @@ func (p *plan) makeEffects() {
 			}
 		}
 	}
-	p.hasEffects = p.taints || p.tx != sqllex.TxNone || p.writes.any() || len(p.writeTags) > 0 || p.mayCommit()
+	p.mayWrite = len(st.Writes) > 0 || p.writes.any() || len(p.writeTags) > 0 || st.AllTables && !p.saidToRead()
+	p.hasEffects = p.taints || p.tx != sqllex.TxNone || p.writes.any() || len(p.writeTags) > 0 || p.stmt.Commits
 	p.plain = p.policy == nil && p.hinted == nil && p.hintErr == nil && !p.hasEffects
 	p.heads[0] = keyHead(p.src.h.cfg.Namespace, p.src.identity, st.Key, st.Naming, false)
 	p.heads[1] = keyHead(p.src.h.cfg.Namespace, p.src.identity, st.Key, st.Naming, true)
 }
 
-// effectsOf returns what running the statement with args may write.
+// saidToRead says whether the statement only calls a function that nobody knows, and its own hint says that
+// it is a query: who asks for a report to be cached does not want everything forgotten each time it is asked for.
+func (p *plan) saidToRead() bool {
+	return p.stmt.Calls && p.hinted != nil && p.hintErr == nil && p.hinted.kind != hintInvalidate
+}
+
+// effectsOf returns what running the statement with args may write. Its error is that of an @invalidate into
+// which an argument could not be put: forget everything then, rather than too little.
 func (p *plan) effectsOf(ctx context.Context, args []driver.NamedValue) (writeEffects, error) {
-	if len(p.stmt.Writes) == 0 && !p.writes.any() && len(p.writeTags) == 0 {
+	if !p.mayWrite {
 		return writeEffects{}, nil
 	}
 	e := p.writes
 	for _, t := range p.writeTags {
 		tag, err := t.expand(args)
 		if err != nil {
-			// The tag cannot be named: forget everything rather than too little.
-			p.src.h.counters.hintErrors.Add(1)
-			if err := p.src.h.malformed(p, err); err != nil {
-				return writeEffects{}, err
-			}
-			return writeEffects{all: true}, nil
+			return writeEffects{all: true}, err
 		}
 		e.tags = append(slices.Clip(e.tags), tagPrefix+tag)
 	}
@@ -323,18 +327,6 @@ func (q *queryState) tags(args []driver.NamedValue) ([]string, error) {
 func (p *plan) mayHaveWritten(err error) bool {
 	// Of several statements, or of a procedure, the last one alone may have failed.
 	return p.stmt.Guard == sqllex.GuardMulti || p.stmt.AllTables || !refusedWhole(err)
-}
-
-// mayCommit says whether the statement may end an open transaction that it does not
-// name: MySQL commits before it changes a schema, and procedures may commit.
-func (p *plan) mayCommit() bool {
-	switch p.stmt.Class {
-	case sqllex.ClassUnknown:
-		return p.stmt.AllTables // all but an empty text
-	case sqllex.ClassSchema:
-		return p.src.dialect != PostgreSQL && p.src.dialect != SQLite
-	}
-	return false
 }
 
 // tableTags returns the tags of tables, whose names are in the lexer's form: to bring them there again would

@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/sqlherd/sqlherd/internal/sqllex"
 )
 
 // Defaults and bounds of a Policy, in the order of its fields.
@@ -304,7 +306,7 @@ func tablesFor(text, named []string) []string {
 }
 
 // tableName turns the name of a table as a user writes it, with or without schema and
-// quotes, into the lexer's form: the last component alone, bare, in lower case.
+// quotes, into the lexer's form: the last component alone, bare, as sqllex.TableTag has it.
 // Both sides of every comparison must have that form: a dependency on
 // "public.Products" that a write to products does not meet is a stale row.
 func tableName(s string) string {
@@ -333,7 +335,7 @@ func tableName(s string) string {
 			s = strings.ReplaceAll(s[1:n-1], string([]byte{q, q}), string(rune(q)))
 		}
 	}
-	return strings.ToLower(s)
+	return sqllex.TableTag(s)
 }
 
 // checkTable reports what is wrong with the name of a table.

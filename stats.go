@@ -32,6 +32,7 @@ type counters struct {
 	refreshes        [refreshOutcomes]atomic.Uint64
 	refreshesDropped atomic.Uint64
 
+	unknownWrites       atomic.Uint64
 	invalidations       atomic.Uint64
 	invalidationsHeard  atomic.Uint64
 	invalidationRetries atomic.Uint64
@@ -71,6 +72,11 @@ type Stats struct {
 
 	Refreshes        map[RefreshOutcome]uint64
 	RefreshesRunning int // now
+
+	// UnknownWrites counts the statements that invalidate everything, because it is not known what they write: CALL, DO
+	// and the like, a SELECT that only calls a function of the application, DDL that may reach other tables, what the
+	// tokenizer does not know, and an @invalidate that is malformed or lacks its argument. An @invalidate narrows them.
+	UnknownWrites uint64
 
 	Invalidations        uint64 // tags invalidated by this process
 	InvalidationsHeard   uint64 // tags of which other processes told
@@ -128,6 +134,7 @@ func (h *Herd) Stats() Stats {
 		LeasesExpired:        c.leasesExpired.Load(),
 		WaitTimeouts:         c.waitTimeouts.Load(),
 		RefreshesRunning:     len(g.refreshing),
+		UnknownWrites:        c.unknownWrites.Load(),
 		Invalidations:        c.invalidations.Load(),
 		InvalidationsHeard:   c.invalidationsHeard.Load(),
 		InvalidationRetries:  c.invalidationRetries.Load(),

@@ -23,13 +23,16 @@ type scanner struct {
 	guarded    [guards]bool
 	words      [guards]string // the first word to blame for each guard
 	names      []tableName
+	calls      bool
+	commits    bool
 
 	// Of the statement at hand.
 	frames    []frame
 	ctes      []cte
-	as        int // the last AS that introduces something, so that the word behind it is a name
-	samples   int // TABLESAMPLE without its REPEATABLE
-	dates     int // open calls in which 'now' is the present
+	targets   []target // MySQL: what a DELETE of several tables names before it lists them
+	as        int      // the last AS that introduces something, so that the word behind it is a name
+	samples   int      // TABLESAMPLE without its REPEATABLE
+	dates     int      // open calls in which 'now' is the present
 	variable  bool
 	assigned  bool
 	wrote     bool // a part of it writes
@@ -37,6 +40,7 @@ type scanner struct {
 	unknownFn int  // the first call of a function nobody knows, or -1
 	pending   fnFlags
 	base      int  // of names, those of earlier statements
+	deletes   int  // of names, where those of a DELETE begin
 	openBody  bool // a BEGIN within it has no END
 
 	steps int // work done, for the test that it is linear
@@ -44,19 +48,24 @@ type scanner struct {
 
 // A frame is one level of parentheses.
 type frame struct {
-	cteBase   int32
-	cteName   int32 // while with: the token that names the table expression coming next
-	bodyOf    int32 // token that names the table expression whose body this is, or -1
-	commas    uint8
-	verb      keyword // SELECT, INSERT … once met
-	list      listState
-	write     bool // the names of the list are written to
-	single    bool // one name and no list: INSERT INTO t
-	with      bool // between WITH and its main verb
-	recursive bool
-	bodyRec   bool
-	begun     bool
-	fn        fnFlags // of the function whose arguments these are
+	cteBase int32
+	// ctesAtVerb is how many table expressions a write has been given: those of its SELECT come later.
+	ctesAtVerb int32
+	cteName    int32 // while with: the token that names the table expression coming next
+	bodyOf     int32 // token that names the table expression whose body this is, or -1
+	commas     uint8
+	verb       keyword // SELECT, INSERT … once met
+	list       listState
+	write      bool // the names of the list are written to
+	single     bool // one name and no list: INSERT INTO t
+	with       bool // between WITH and its main verb
+	recursive  bool
+	bodyRec    bool
+	begun      bool
+	second     bool    // in the second list of tables, behind USING, or the FROM of MySQL's DELETE a, b FROM
+	match      bool    // a table in it is written if it is one of the targets
+	visible    int32   // of ctes, the first that is certain to be in scope
+	fn         fnFlags // of the function whose arguments these are
 }
 
 // A listState says where in a list of tables a frame is.
@@ -74,6 +83,15 @@ type cte struct {
 	quoted bool
 }
 
+// A target is a table, or an alias, whose rows a DELETE of several tables deletes.
+type target struct {
+	name  string // in lower case
+	found bool   // in the list
+}
+
+// maxTargets bounds the search for them. With more, every table of the list counts as written.
+const maxTargets = 16
+
 // maxCTEs bounds the search for them. Those beyond count as tables, which is safe.
 const maxCTEs = 64
 
@@ -85,7 +103,7 @@ type tableName struct {
 func (c *scanner) reset(l *lexer, r reading) {
 	*c = scanner{
 		src: l.text, t: l.toks, reading: r,
-		frames: c.frames[:0], ctes: c.ctes[:0], names: c.names[:0], steps: c.steps,
+		frames: c.frames[:0], ctes: c.ctes[:0], names: c.names[:0], targets: c.targets[:0], steps: c.steps,
 	}
 }
 
@@ -104,7 +122,7 @@ func (c *scanner) note(g Guard, word string) {
 // begin prepares for a statement.
 func (c *scanner) begin() {
 	c.frames = append(c.frames[:0], frame{bodyOf: -1, cteName: -1})
-	c.ctes, c.base = c.ctes[:0], len(c.names)
+	c.ctes, c.targets, c.base = c.ctes[:0], c.targets[:0], len(c.names)
 	c.as, c.samples, c.dates, c.unknownFn, c.pending = -1, 0, 0, -1, 0
 	c.variable, c.assigned, c.wrote, c.named = false, false, false, false
 }
@@ -127,7 +145,7 @@ func (c *scanner) scan(i, j int) {
 		}
 		f.begun = true
 		if f.list == expects {
-			next, more := c.expected(f, k)
+			next, more := c.expected(f, k, first)
 			if !more {
 				k = next
 				continue
@@ -142,8 +160,8 @@ func (c *scanner) scan(i, j int) {
 			}
 			if f.with {
 				if c.nameLike(k + 1) {
-					k++
-					f.cteName = int32(k)
+					f.cteName = int32(k + 1)
+					k = c.glue(k + 1)
 				}
 			} else if f.list == within {
 				f.list = expects
@@ -168,6 +186,7 @@ func (c *scanner) scan(i, j int) {
 		c.unbalanced = true
 		c.pop()
 	}
+	c.settleTargets()
 	if c.samples > 0 {
 		c.random = true
 	}
@@ -180,12 +199,12 @@ func (c *scanner) scan(i, j int) {
 
 func (c *scanner) push(k int) {
 	f := &c.frames[len(c.frames)-1]
-	child := frame{cteBase: int32(len(c.ctes)), cteName: -1, bodyOf: -1, fn: c.pending}
+	child := frame{cteBase: int32(len(c.ctes)), cteName: -1, bodyOf: -1, visible: f.visible, fn: c.pending}
 	c.pending = 0
 	if c.t[k].kind == '(' {
 		if f.list == expects {
 			// A parenthesised join, or a sub-query, which its SELECT will tell.
-			child.list, child.write = expects, f.write
+			child.list, child.write, child.match = expects, f.write, f.match
 			f.list = within
 		}
 		if f.with {
@@ -193,6 +212,10 @@ func (c *scanner) push(k int) {
 			case f.cteName >= 0 && (c.as == k-1 || prev.kw == kwMaterialized):
 				child.bodyOf, child.bodyRec = f.cteName, f.recursive
 				f.cteName = -1
+				if c.dialect == MySQL || c.dialect == Unknown {
+					// In a WITH within another's query, MariaDB 10.11 takes the other's names for tables.
+					child.visible = f.cteBase
+				}
 				if f.recursive {
 					c.define(child.bodyOf)
 					child.cteBase = int32(len(c.ctes))
@@ -231,26 +254,42 @@ func (c *scanner) pop() {
 // define makes the table expression named by token k visible until its frame ends.
 func (c *scanner) define(k int32) {
 	if len(c.ctes) < maxCTEs {
-		c.ctes = append(c.ctes, cte{name: unquote(c.lit(int(k))), quoted: c.t[k].kind != kWord})
+		i := int(k)
+		c.ctes = append(c.ctes, cte{name: unquote(c.src[c.t[i].start:c.t[c.glue(i)].end]), quoted: c.t[i].kind != kWord})
 	}
 }
 
 // hides reports whether a table expression in scope certainly bears this name. The dialects differ in when two
 // spellings are one name, so where they would not all agree the answer is no, and the name counts as a table's.
 func (c *scanner) hides(name string, quoted bool) bool {
-	for i := len(c.ctes) - 1; i >= 0; i-- {
+	visible := int(c.frames[len(c.frames)-1].visible)
+	for i := len(c.ctes) - 1; i >= visible; i-- {
 		c.steps++
-		e := &c.ctes[i]
-		switch {
-		case e.name == name:
-			if e.quoted == quoted || c.dialect == MySQL || c.dialect == SQLite || isLower(name) {
-				return true
-			}
-		case (c.dialect == PostgreSQL || c.dialect == SQLite) && !quoted && !e.quoted && isASCII(name) && strings.EqualFold(e.name, name):
+		if c.sameName(&c.ctes[i], name, quoted) {
 			return true
 		}
 	}
 	return false
+}
+
+func (c *scanner) sameName(e *cte, name string, quoted bool) bool {
+	same := e.name == name
+	switch c.dialect {
+	case MySQL: // on some systems case counts
+		return same
+	case SQLite:
+		return same || isASCII(name) && strings.EqualFold(e.name, name)
+	case PostgreSQL:
+		// Without quotes, capitals are taken for small letters, and of letters beyond ASCII only the server knows which.
+		switch {
+		case e.quoted == quoted:
+			return same || !quoted && isASCII(name) && strings.EqualFold(e.name, name)
+		case quoted:
+			return isLower(name) && strings.EqualFold(e.name, name)
+		}
+		return isLower(e.name) && strings.EqualFold(e.name, name)
+	}
+	return same && (e.quoted == quoted || isLower(name))
 }
 
 // mayHide reports whether a table expression in scope bears this name as some dialect or setting would see it.
@@ -280,7 +319,7 @@ func (c *scanner) nameLike(k int) bool {
 
 // expected handles token k where a table is expected. It returns the last token it has used, and whether that one is
 // still to be looked at as any other.
-func (c *scanner) expected(f *frame, k int) (last int, more bool) {
+func (c *scanner) expected(f *frame, k int, first bool) (last int, more bool) {
 	t := &c.t[k]
 	next := &c.t[k+1]
 	switch t.kind {
@@ -290,14 +329,28 @@ func (c *scanner) expected(f *frame, k int) (last int, more bool) {
 		return k, true
 	case kWord:
 		switch t.kw {
-		case kwSelect, kwWith:
+		case kwSelect:
 			return k, true
-		case kwValues:
-			if next.kind == '(' || next.kw == kwRow {
+		case kwWith:
+			// To SQLite it is a name where no query can begin.
+			if first && c.withList(k) > 0 {
 				return k, true
 			}
-		case kwInsert, kwUpdate, kwDelete, kwMerge:
-			if f.verb == 0 && c.nameLike(k+1) {
+		case kwValues:
+			if (next.kind == '(' || next.kw == kwRow) && !f.write {
+				return k, true
+			}
+		case kwInsert, kwMerge, kwReplace:
+			// A verb only with what cannot be an alias behind it, in parentheses of their own.
+			if first && f.verb == 0 && next.kw == kwInto {
+				return k, true
+			}
+		case kwDelete:
+			if first && f.verb == 0 && next.kw == kwFrom {
+				return k, true
+			}
+		case kwUpdate:
+			if first && f.verb == 0 && c.is(k+2, kwSet) {
 				return k, true
 			}
 		case kwFrom, kwInto:
@@ -315,7 +368,11 @@ func (c *scanner) expected(f *frame, k int) (last int, more bool) {
 			}
 			return k, false
 		case kwLateral:
-			if next.kind == '(' || c.dialect != SQLite && c.nameLike(k+1) {
+			switch {
+			case next.kind == '(' && c.dialect != SQLite && !f.write, c.dialect == PostgreSQL:
+				return k, false
+			case c.dialect == Unknown && c.nameLike(k+1):
+				c.table("lateral", f.write) // which it is where the word is not reserved, and then what follows its alias
 				return k, false
 			}
 		case kwOnly:
@@ -337,17 +394,25 @@ func (c *scanner) expected(f *frame, k int) (last int, more bool) {
 			if f.write {
 				return k + 1, false
 			}
-		case kwLowPriority, kwHighPriority, kwDelayed, kwConcurrent, kwQuick, kwIgnore, kwConcurrently,
-			kwTemp, kwTemporary, kwUnlogged, kwLocal, kwGlobal:
+		case kwConcurrently:
 			if f.write && c.nameLike(k+1) {
-				switch next.kw {
-				case kwSet, kwValues, kwSelect, kwDefault, kwAs, kwWhere, kwUsing, kwWith:
-				default:
-					if t.kw == kwTemp || t.kw == kwTemporary {
-						c.taints = true // SELECT INTO TEMP
-					}
-					return k, false
+				return k, false // DROP INDEX CONCURRENTLY
+			}
+		case kwLowPriority, kwHighPriority, kwDelayed, kwQuick, kwIgnore:
+			// What MySQL takes between a verb and its table is a table's name to the others.
+			if (c.dialect == MySQL || c.dialect == Unknown) && f.write && c.modifies(k) {
+				if c.dialect == Unknown && next.kw != kwInto && next.kw != kwFrom {
+					c.table(lowered(c.lit(k)), true)
 				}
+				return k, false
+			}
+		case kwTemp, kwTemporary, kwUnlogged, kwLocal, kwGlobal:
+			// SELECT INTO TEMP t. Elsewhere each of them may name a table.
+			if f.single && f.verb == kwSelect && (next.kw == kwTable || c.nameLike(k+1) && next.kw != kwFrom && next.kw != kwWhere) {
+				if t.kw == kwTemp || t.kw == kwTemporary {
+					c.taints = true
+				}
+				return k, false
 			}
 		}
 	case kVar:
@@ -359,6 +424,37 @@ func (c *scanner) expected(f *frame, k int) (last int, more bool) {
 		return k, true
 	}
 	return c.tableName(f, k)
+}
+
+// inTable takes the name at token k behind an IN, in the middle of whatever else f is at.
+func (c *scanner) inTable(f *frame, k int) (last int) {
+	list, write, single, match := f.list, f.write, f.single, f.match
+	f.write, f.single, f.match = false, false, false
+	last, more := c.tableName(f, k)
+	if more {
+		last-- // a call, which is still to be looked at
+	}
+	f.list, f.write, f.single, f.match = list, write, single, match
+	return last
+}
+
+// modifies reports whether the word at token k stands between the verb of a write and its table: UPDATE IGNORE t.
+func (c *scanner) modifies(k int) bool {
+	switch c.t[k+1].kw {
+	case kwSet, kwValues, kwSelect, kwDefault, kwAs, kwWhere, kwUsing, kwWith, kwTable, kwJoin:
+		return false
+	}
+	for i := k - 1; ; i-- {
+		switch c.t[i].kw {
+		case kwDelete:
+			return c.nameLike(k + 1)
+		case kwInsert, kwUpdate, kwReplace:
+			return c.nameLike(k+1) && !c.is(k, kwQuick)
+		case kwLowPriority, kwHighPriority, kwDelayed, kwQuick, kwIgnore:
+			continue
+		}
+		return false
+	}
 }
 
 // tableName takes the name that begins at token k.
@@ -377,7 +473,16 @@ func (c *scanner) tableName(f *frame, k int) (last int, more bool) {
 	f.list = within
 	if c.t[e+1].kind == '(' && !f.write {
 		if c.t[e].kind == kWord || c.t[e].kind == kQuoted {
-			return e, true // a function
+			// A function. SQLite calls a virtual table as one, by its own name.
+			if name := unquote(c.lit(e)); called(name)&fnKnown == 0 {
+				switch c.dialect {
+				case SQLite:
+					c.table(TableTag(name), false)
+				case Unknown:
+					c.names = append(c.names, tableName{TableTag(name), false}) // which makes no call harmless
+				}
+			}
+			return e, true
 		}
 	}
 	if f.single {
@@ -388,8 +493,59 @@ func (c *scanner) tableName(f *frame, k int) (last int, more bool) {
 	if !qualified && s == first && c.t[s].kind == kWord {
 		c.bare(s)
 	}
-	c.addName(s, e, qualified, f.write)
+	write := f.write
+	if f.match {
+		write = c.targeted(s, e)
+	}
+	c.addName(s, e, qualified, write)
 	return e, false
+}
+
+// secondList begins the list of tables that follows the targets of MySQL's DELETE: DELETE a, b FROM t a JOIN u b JOIN v.
+// The targets may be aliases; the list says whose.
+func (c *scanner) secondList(f *frame) {
+	f.match = true
+	for _, n := range c.names[c.deletes:] {
+		if len(c.targets) <= maxTargets {
+			c.targets = append(c.targets, target{name: n.name})
+		}
+	}
+	c.names = c.names[:c.deletes]
+}
+
+// targeted reports whether the table named by the tokens s to e, or the alias behind it, is a target.
+func (c *scanner) targeted(s, e int) bool {
+	if len(c.targets) > maxTargets {
+		return true
+	}
+	alias := e + 1
+	if c.is(alias, kwAs) {
+		alias++
+	}
+	found := false
+	for i := range c.targets {
+		c.steps++
+		for _, n := range [...]string{c.src[c.t[s].start:c.t[e].end], c.src[c.t[alias].start:c.t[c.glue(alias)].end]} {
+			if c.targets[i].name == TableTag(unquote(n)) {
+				c.targets[i].found, found = true, true
+			}
+		}
+	}
+	return found
+}
+
+// settleTargets makes up for a target that was not found: then all that was listed may be written.
+func (c *scanner) settleTargets() {
+	for _, t := range c.targets {
+		if t.found {
+			continue
+		}
+		c.table(t.name, true)
+		for i := c.deletes; i < len(c.names); i++ {
+			c.names[i].write = true
+		}
+	}
+	c.targets = c.targets[:0]
 }
 
 // glue returns the last token of a name that begins with a number, as MySQL allows: 2024_sales.
@@ -424,7 +580,7 @@ func (c *scanner) addName(s, e int, qualified, write bool) {
 	if !write && !qualified && c.hides(name, c.t[s].kind != kWord) {
 		return
 	}
-	l := lowered(name)
+	l := TableTag(name)
 	if l == "dual" && !qualified && !write {
 		// Elsewhere it may be a table, but not one that makes a call harmless.
 		if c.dialect != MySQL {
@@ -528,6 +684,9 @@ func (c *scanner) word(f *frame, k, j int, first bool) int {
 		}
 	case kwValues:
 		if next.kind == '(' || next.kw == kwRow {
+			if f.verb == kwSelect && f.list == within && !setOperator(c.lit(k-1)) {
+				return k // FROM (…) values (x, y), t: an alias
+			}
 			if f.verb == 0 {
 				f.verb = kwSelect
 			}
@@ -551,7 +710,9 @@ func (c *scanner) word(f *frame, k, j int, first bool) int {
 			return k
 		}
 		if t.kw == kwUpdate && (prev.kw == kwKey || prev.kw == kwDo) {
-			f.list = outside // ON DUPLICATE KEY UPDATE, DO UPDATE
+			// ON DUPLICATE KEY UPDATE, DO UPDATE: the SELECT before it is over, and so is its WITH.
+			f.list = outside
+			c.ctes = c.ctes[:min(len(c.ctes), int(f.ctesAtVerb))]
 		}
 	case kwFrom:
 		switch {
@@ -560,6 +721,10 @@ func (c *scanner) word(f *frame, k, j int, first bool) int {
 		default:
 			f.list, f.single = expects, false
 			f.write = f.verb == kwDelete || f.verb == kwUpdate && c.dialect == Unknown
+			if f.verb == kwDelete && c.dialect == MySQL && !f.second {
+				f.second = true
+				c.secondList(f)
+			}
 		}
 		return k
 	case kwJoin:
@@ -575,11 +740,13 @@ func (c *scanner) word(f *frame, k, j int, first bool) int {
 			f.list = expects
 		}
 	case kwUsing:
-		switch f.verb {
-		case kwMerge:
-			f.list, f.write = expects, false
-		case kwDelete:
-			f.list, f.write = expects, c.dialect == MySQL || c.dialect == Unknown
+		if (f.verb != kwMerge && f.verb != kwDelete) || f.second {
+			return k // JOIN … USING (x)
+		}
+		f.list, f.second = expects, true
+		f.write = f.verb == kwDelete && (c.dialect == MySQL || c.dialect == Unknown)
+		if f.write && c.dialect == MySQL {
+			c.secondList(f)
 		}
 		return k
 	case kwSet:
@@ -599,7 +766,15 @@ func (c *scanner) word(f *frame, k, j int, first bool) int {
 			f.list = outside
 		}
 	case kwFor:
-		return c.forClause(k)
+		n := c.forClause(k)
+		if n > k && f.verb == kwSelect && c.guarded[GuardLocking] {
+			f.list = outside // FOR UPDATE OF a, b: they are named before
+		}
+		return n
+	case kwIn:
+		if (c.dialect == SQLite || c.dialect == Unknown) && next.kind != kParam && c.nameLike(k+1) {
+			return c.inTable(f, k+1) // SQLite: x IN t
+		}
 	case kwLock:
 		if next.kw == kwIn && c.is(k+2, kwShare) {
 			c.note(GuardLocking, "LOCK IN SHARE MODE")
@@ -641,25 +816,39 @@ func (c *scanner) word(f *frame, k, j int, first bool) int {
 	return k
 }
 
-// withClause begins a list of table expressions, if the WITH at token k does.
-func (c *scanner) withClause(f *frame, k int) int {
+// withList returns the token that names the first table expression, if the WITH at token k begins a list of them.
+func (c *scanner) withList(k int) int {
 	n := k + 1
-	rec := c.is(n, kwRecursive) && c.nameLike(n+1) && !c.is(n+1, kwAs)
-	if rec {
+	if c.recursive(k) {
 		n++
 	}
 	if !c.nameLike(n) {
-		return k // WITH (fillfactor = 70)
+		return 0 // WITH (fillfactor = 70)
 	}
+	e := c.glue(n)
 	switch {
-	case c.t[n+1].kind == '(':
-	case c.is(n+1, kwAs) && (c.t[n+2].kind == '(' || c.is(n+2, kwMaterialized) || c.is(n+2, kwNot)):
+	case c.t[e+1].kind == '(':
+	case c.is(e+1, kwAs) && (c.t[e+2].kind == '(' || c.is(e+2, kwMaterialized) || c.is(e+2, kwNot)):
 	default:
-		return k // WITH ORDINALITY, WITH TIES, WITH TIME ZONE
+		return 0 // WITH ORDINALITY, WITH TIES, WITH TIME ZONE
 	}
-	f.with, f.recursive, f.cteName = true, rec, int32(n)
-	f.list = outside
 	return n
+}
+
+// recursive reports whether RECURSIVE, and not a table expression of that name, stands behind the WITH at token k.
+func (c *scanner) recursive(k int) bool {
+	return c.is(k+1, kwRecursive) && c.nameLike(k+2) && !c.is(k+2, kwAs)
+}
+
+// withClause begins a list of table expressions, if the WITH at token k does.
+func (c *scanner) withClause(f *frame, k int) int {
+	n := c.withList(k)
+	if n == 0 {
+		return k
+	}
+	f.with, f.recursive, f.cteName = true, c.recursive(k), int32(n)
+	f.list = outside
+	return c.glue(n)
 }
 
 // verb begins a part that writes: the head of a statement, or of a table expression.
@@ -669,13 +858,19 @@ func (c *scanner) verb(f *frame, k int) {
 	c.note(GuardWrite, c.lit(k))
 	f.verb, f.with = kw, false
 	f.list, f.write = expects, true
+	c.deletes = len(c.names)
+	f.ctesAtVerb = int32(len(c.ctes))
 	f.single = kw == kwInsert || kw == kwReplace || kw == kwMerge
 }
 
 // forClause handles FOR: a lock, an index hint, or a part of something else.
 func (c *scanner) forClause(k int) int {
 	if p := c.t[k-1].kw; p == kwIndex || p == kwKey {
-		return k + 1 // USE INDEX FOR JOIN (i): neither a join nor an ORDER BY
+		// USE INDEX FOR JOIN (i): neither a join nor an ORDER BY. In SQLite "FROM key for JOIN t" has an alias.
+		switch next := c.t[k+1].kw; {
+		case next == kwJoin && c.dialect == MySQL, (next == kwOrder || next == kwGroup) && (c.dialect == MySQL || c.dialect == Unknown):
+			return k + 1
+		}
 	}
 	switch {
 	case c.is(k+1, kwUpdate):
@@ -692,6 +887,15 @@ func (c *scanner) forClause(k int) int {
 		return k + 2
 	}
 	return k
+}
+
+// setOperator reports whether a word stands between two queries.
+func setOperator(s string) bool {
+	switch lowered(s) {
+	case "union", "all", "distinct", "except", "intersect", "minus":
+		return true
+	}
+	return false
 }
 
 // bare handles a word that some functions are without parentheses.
@@ -718,6 +922,7 @@ func (c *scanner) call(k int, fn fnFlags) {
 	}
 	c.time = c.time || fn&fnTime != 0
 	c.random = c.random || fn&fnRandom != 0
+	c.allTables = c.allTables || fn&fnWrites != 0
 	c.taints = c.taints || fn&fnTaint != 0 && !c.untilCommit(k)
 	c.pending = fn
 	known := fn&fnKnown != 0

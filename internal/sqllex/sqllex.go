@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 )
 
 // A Dialect says how a text is to be tokenized, and which words are special in it.
@@ -134,13 +135,33 @@ type Statement struct {
 	// Naming is what the key leaves out and the result's column names may depend on: MySQL and SQLite name a column
 	// after the text of its expression, with its white space and comments. Usually empty.
 	Naming string
-	// Reads and Writes are names of tables: the last component alone, without quotes, in lower case, so that s.t, "T"
-	// and t are one name (which can only invalidate too much). Sorted, unique. A table may be in both.
+	// Reads and Writes are names of tables as TableTag makes them: the last component alone, without quotes, in lower
+	// case, so that s.t, "T" and t are one name (which can only invalidate too much). Sorted, unique. A table may be in both.
 	Reads, Writes []string
+	// Calls says that it is a read that calls a function nobody knows and reads no table: SELECT create_order(7). It is
+	// taken for a CALL, so AllTables is set.
+	Calls bool
+	// Commits says that it may end an open transaction that it does not name: MySQL commits before it changes a schema,
+	// truncates, locks tables and the like, and a procedure may commit.
+	Commits bool
 	// AllTables says that its effect on tables cannot be known: take it for a write to every table.
 	AllTables bool
 	// MaxPlaceholder is the number of arguments the placeholders ask for, as far as they are $1, ?1 or ?.
 	MaxPlaceholder int
+}
+
+// TableTag returns the name by which a table is known, from the last component of its name without quotes. It is in
+// lower case, and cut where PostgreSQL cuts: to it, two names that agree so far are one.
+func TableTag(name string) string {
+	const most = 63 // bytes
+	if len(name) > most {
+		n := most
+		for n > 0 && !utf8.RuneStart(name[n]) {
+			n--
+		}
+		name = name[:n]
+	}
+	return lowered(name)
 }
 
 // maxText keeps offsets within int32. No server takes a text of this size.
@@ -159,7 +180,7 @@ func MayHint(text string) bool {
 // Time and memory are linear in the length of text.
 func Analyze(text string, d Dialect) Statement {
 	if len(text) > maxText {
-		return Statement{Guard: GuardText, Taints: true, Tx: TxUnknown, AllTables: true, Key: text}
+		return Statement{Guard: GuardText, Taints: true, Tx: TxUnknown, AllTables: true, Commits: true, Key: text}
 	}
 	if d > SQLite {
 		d = Unknown
@@ -184,8 +205,9 @@ func (a *analyzer) release() {
 		return
 	}
 	clear(a.names[:cap(a.names)]) // they point into the text
+	clear(a.targets[:cap(a.targets)])
 	a.lexer = lexer{toks: a.toks[:0]}
-	a.scanner = scanner{frames: a.frames[:0], names: a.names[:0], ctes: a.ctes[:0]}
+	a.scanner = scanner{frames: a.frames[:0], names: a.names[:0], ctes: a.ctes[:0], targets: a.targets[:0]}
 	analyzers.Put(a)
 }
 
@@ -260,6 +282,8 @@ func either(a, b Statement) Statement {
 	s.Random = a.Random || b.Random
 	s.Taints = a.Taints || b.Taints
 	s.AllTables = a.AllTables || b.AllTables
+	s.Calls = a.Calls && b.Calls
+	s.Commits = a.Commits || b.Commits
 	s.Reads = union(a.Reads, b.Reads)
 	s.Writes = union(a.Writes, b.Writes)
 	s.MaxPlaceholder = max(a.MaxPlaceholder, b.MaxPlaceholder)
@@ -322,13 +346,15 @@ func (a *analyzer) result() Statement {
 		Tx:             a.tx,
 		Comments:       a.comments,
 		AllTables:      a.allTables,
+		Calls:          a.calls,
+		Commits:        a.commits,
 		MaxPlaceholder: a.placeholders,
 	}
 	s.Reads, s.Writes = a.tables()
 	switch {
 	case a.broken:
 		// Something is open at the end. What stands inside it is unknown, so nothing can be ruled out.
-		s.Guard, s.Taints, s.AllTables = GuardText, true, true
+		s.Guard, s.Taints, s.AllTables, s.Commits = GuardText, true, true, true
 		if s.Tx != TxNone {
 			s.Tx = TxUnknown
 		}

@@ -193,6 +193,7 @@ func (c *scanner) statement(i, j int) {
 		c.wantTarget()
 	case kwTruncate:
 		c.class = ClassWrite
+		c.implicitCommit()
 		c.list(h+1, j)
 		c.cascade(h, j)
 	case kwCopy:
@@ -209,6 +210,7 @@ func (c *scanner) statement(i, j int) {
 		c.wantTarget()
 	case kwCreate, kwAlter, kwDrop, kwRename:
 		c.class = ClassSchema
+		c.implicitCommit()
 		c.ddl(h, j)
 		if c.openBody {
 			c.tx = TxUnknown // what looked like a body may have been a transaction
@@ -218,11 +220,13 @@ func (c *scanner) statement(i, j int) {
 	case kwGrant, kwRevoke, kwImport, kwReassign, kwSecurity:
 		// Who may see what has changed, or objects have come from elsewhere.
 		c.class, c.allTables = ClassSchema, true
+		c.implicitCommit()
 
 	case kwBegin:
 		c.class, c.tx = ClassTx, TxBegin
 		if c.beginsBlock(h) {
-			c.class, c.tx, c.allTables = ClassUnknown, TxUnknown, true
+			c.unknown()
+			c.tx = TxUnknown
 		}
 	case kwStart:
 		if !c.is(h+1, kwTransaction) {
@@ -238,14 +242,21 @@ func (c *scanner) statement(i, j int) {
 	case kwShow, kwHelp, kwChecksum:
 		c.class = ClassRead
 		c.note(GuardSession, c.lit(h))
-	case kwAnalyze, kwAnalyse, kwVacuum, kwReindex, kwCluster, kwCheckpoint, kwOptimize, kwRepair, kwCheck, kwKill, kwNotify:
+	case kwRepair:
+		c.class, c.allTables = ClassWrite, true // it may lose rows
+		c.implicitCommit()
+	case kwAnalyze, kwAnalyse, kwVacuum, kwReindex, kwCluster, kwCheckpoint, kwOptimize, kwCheck, kwKill, kwNotify:
 		c.class = ClassSession // maintenance: neither rows nor the session change
+		c.implicitCommit()
 	case kwSet:
 		c.class, c.taints = ClassSession, true
 		if c.dialect == PostgreSQL && (c.is(h+1, kwLocal) || c.is(h+1, kwTransaction) || strings.EqualFold(c.lit(h+1), "constraints")) {
 			// It ends with the transaction, in which nothing is cached; outside of one it
 			// does nothing. MySQL's SET LOCAL is for the whole session.
 			c.taints = false
+		}
+		if strings.EqualFold(c.lit(h+1), "password") || c.is(h+1, kwDefault) {
+			c.implicitCommit()
 		}
 		for k := h; k < j; k++ {
 			switch c.t[k].kw {
@@ -275,7 +286,10 @@ func (c *scanner) statement(i, j int) {
 				break
 			}
 		}
-	case kwReset, kwDiscard, kwUse, kwPragma, kwListen, kwUnlisten, kwAttach, kwDetach, kwLock, kwUnlock, kwDeallocate,
+	case kwLock, kwUnlock, kwReset:
+		c.class, c.taints = ClassSession, true
+		c.implicitCommit()
+	case kwDiscard, kwUse, kwPragma, kwListen, kwUnlisten, kwAttach, kwDetach, kwDeallocate,
 		kwHandler, kwFetch, kwMove, kwClose:
 		c.class, c.taints = ClassSession, true
 	default: // CALL, DO, EXECUTE and all that is not known
@@ -284,7 +298,12 @@ func (c *scanner) statement(i, j int) {
 }
 
 func (c *scanner) unknown() {
-	c.class, c.taints, c.allTables = ClassUnknown, true, true
+	c.class, c.taints, c.allTables, c.commits = ClassUnknown, true, true, true
+}
+
+// implicitCommit notes what MySQL commits for.
+func (c *scanner) implicitCommit() {
+	c.commits = c.commits || c.dialect == MySQL || c.dialect == Unknown
 }
 
 // hasAutocommit reports whether a variable is @@autocommit or @@session.autocommit.
@@ -306,8 +325,10 @@ func (c *scanner) query(i, j int) {
 		c.class = ClassRead
 	}
 	if !c.named && c.unknownFn >= 0 {
-		// SELECT set_tenant(7): called for what it does rather than for rows, as far as anybody can tell.
-		c.taints = true
+		// SELECT set_tenant(7), SELECT create_order(8): called for what it does rather than for rows, as far as
+		// anybody can tell. It is how procedures were called before there was CALL.
+		c.calls = !c.allTables
+		c.taints, c.allTables = true, true
 		c.note(GuardSession, c.lit(c.unknownFn))
 	}
 }
@@ -496,6 +517,7 @@ func (c *scanner) load(h, j int) {
 		return
 	}
 	c.class = ClassWrite
+	c.implicitCommit()
 	for k := h; k < j; k++ {
 		if c.is(k, kwInto) && c.is(k+1, kwTable) {
 			c.target(k + 2)
@@ -513,7 +535,7 @@ func (c *scanner) ddl(h, j int) {
 	verb := c.t[h].kw
 	// What stands between the verb and the kind of object: OR REPLACE, TEMPORARY, UNIQUE, DEFINER = … . The bound only
 	// keeps a long text of another kind from being searched.
-	object := 0
+	object, described := 0, false
 	for k := h + 1; k < min(j, h+24) && object == 0; k++ {
 		switch c.t[k].kw {
 		case kwTemp, kwTemporary:
@@ -522,10 +544,20 @@ func (c *scanner) ddl(h, j int) {
 			}
 		case kwTable, kwTables, kwView, kwIndex:
 			object = k
+		case kwOr, kwReplace, kwMaterialized, kwRecursive, kwUnlogged, kwGlobal, kwLocal, kwIgnore:
 		case kwTrigger, kwFunction, kwProcedure, kwEvent, kwPackage, kwSchema:
 			k = j
 		case kwSession:
 			c.taints = true // ALTER SESSION
+		default:
+			switch lowered(c.lit(k)) {
+			case "unique", "foreign", "virtual", "fulltext", "spatial", "online", "offline", "force":
+			case "algorithm", "definer", "sql":
+				described = true // CREATE DEFINER = a@b SQL SECURITY INVOKER VIEW v
+			default:
+				// CREATE RULE r AS … TABLE t: another kind of object, which holds these words.
+				c.allTables = c.allTables || !described
+			}
 		}
 	}
 	if verb == kwCreate {
@@ -606,8 +638,13 @@ func (c *scanner) alter(k, j int) {
 			c.renamed(k + 1)
 		case kwTo:
 			c.renamed(k)
-		case kwAttach, kwDetach, kwExchange, kwInherit, kwSchema:
+		case kwAttach, kwDetach, kwExchange, kwInherit, kwSchema, kwCascade, kwMerge:
 			c.allTables = true
+		default:
+			// MariaDB's CONVERT TABLE u TO PARTITION p, PostgreSQL's SPLIT PARTITION.
+			if l := c.lit(k); strings.EqualFold(l, "split") || strings.EqualFold(l, "convert") {
+				c.allTables = true
+			}
 		}
 	}
 }
@@ -625,7 +662,7 @@ func (c *scanner) renamed(k int) {
 // rename reads MySQL's RENAME TABLE a TO b, b TO c.
 func (c *scanner) rename(k, j int) {
 	for k++; k < j; k++ {
-		if c.t[k].kind == ',' || c.is(k, kwTo) {
+		if c.t[k].kind == ',' || c.is(k, kwTo) || c.is(k, kwIf) && c.is(k+1, kwExists) || c.is(k, kwExists) && c.is(k-1, kwIf) {
 			continue
 		}
 		if n := c.target(k); n > k {

@@ -19,6 +19,7 @@ const (
 	fnFrom    // FROM among its arguments is no clause: extract(year FROM x)
 	fnNotCall // a keyword or type that may stand before a parenthesis: IN (…), numeric(10,2)
 	fnCatalog // reads a catalogue
+	fnWrites  // runs the SQL in its argument, somewhere
 	fnType    // a type before a string makes it a literal: date 'today'
 	fnCast
 )
@@ -75,7 +76,7 @@ var families = []struct {
 	{"pg_", fnVolatile},
 	{"txid_", fnVolatile},
 	{"lo_", fnVolatile},
-	{"dblink", fnVolatile},
+	{"dblink", fnVolatile | fnWrites},
 	{"crosstab", fnVolatile | fnTaint}, // runs the SQL in its argument, as do the next two
 	{"connectby", fnVolatile | fnTaint},
 	{"query_to_xml", fnVolatile | fnTaint},
