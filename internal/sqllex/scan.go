@@ -444,7 +444,9 @@ func (c *scanner) modifies(k int) bool {
 	case kwSet, kwValues, kwSelect, kwDefault, kwAs, kwWhere, kwUsing, kwWith, kwTable, kwJoin:
 		return false
 	}
-	for i := k - 1; ; i-- {
+	const most = 4 // of them, in any grammar
+	for i := k - 1; i >= 0 && k-i <= most; i-- {
+		c.steps++
 		switch c.t[i].kw {
 		case kwDelete:
 			return c.nameLike(k + 1)
@@ -455,6 +457,7 @@ func (c *scanner) modifies(k int) bool {
 		}
 		return false
 	}
+	return false
 }
 
 // tableName takes the name that begins at token k.
