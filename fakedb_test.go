@@ -31,7 +31,7 @@ type fakeDB struct {
 	mu        sync.Mutex
 	log       []string
 	dialError error
-	skip      bool // QueryContext answers ErrSkip
+	skip      bool // QueryContext and ExecContext answer ErrSkip
 	invalid   bool // IsValid answers false
 
 	// Hooks into what is not a query; nil does nothing.
@@ -146,17 +146,27 @@ func (c *fakeConn) run(ctx context.Context, query string, args []driver.NamedVal
 	return &fakeRows{db: c.db, res: res}, nil
 }
 
-func (c *fakeConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+func (c *fakeConn) skips() bool {
 	c.db.mu.Lock()
-	skip := c.db.skip
-	c.db.mu.Unlock()
-	if skip {
+	defer c.db.mu.Unlock()
+	return c.db.skip
+}
+
+func (c *fakeConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if c.skips() {
 		return nil, driver.ErrSkip
 	}
 	return c.run(ctx, query, args)
 }
 
 func (c *fakeConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if c.skips() {
+		return nil, driver.ErrSkip
+	}
+	return c.exec(ctx, query, args)
+}
+
+func (c *fakeConn) exec(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	rows, err := c.run(ctx, query, args)
 	if err != nil {
 		return nil, err
@@ -233,7 +243,7 @@ func (s *fakeStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (
 	return s.c.run(ctx, s.query, args)
 }
 func (s *fakeStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	return s.c.ExecContext(ctx, s.query, args)
+	return s.c.exec(ctx, s.query, args)
 }
 func (s *fakeStmt) Exec([]driver.Value) (driver.Result, error) { panic("old call") }
 func (s *fakeStmt) Query([]driver.Value) (driver.Rows, error)  { panic("old call") }

@@ -60,6 +60,9 @@ func (h *Herd) wrote(ctx context.Context, e writeEffects) {
 // wroteUnknown counts a statement that invalidates everything, and logs the first one.
 func (h *Herd) wroteUnknown(p *plan) {
 	h.counters.unknownWrites.Add(1)
+	if !p.stmt.AllTables {
+		return // it is for its hint's sake, which malformed logs
+	}
 	h.unknownLog.Do(func() {
 		h.log.Info("sqlherd: a statement invalidates everything, since it is not known what it writes; @invalidate tells",
 			"query", p.name, "word", p.stmt.Word)

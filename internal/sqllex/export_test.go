@@ -48,6 +48,7 @@ func Cuts(text string, d Dialect) []int {
 		case t.glued, prev.kind == kNumber, t.kind == kNumber: // 1a, 1.e5, a.5b
 		case prev.kind == kWord && (t.kind == kString || t.kind == kQuoted): // E'x', U&"x"
 		case prev.kind == '&', t.kind == '&':
+		case t.kind == '.' && class[a.at(s+1)]&cDigit != 0: // a .5
 		case prev.kind == kString && t.kind == kString:
 		case text[s-1] == '@' || text[s] == '@', text[s-1] == '<' || text[s-1] == ':' || text[s] == ':':
 		case prev.kind == '$' || t.kind == '$' || t.kind == kParam || prev.kind == kParam || t.kind == kVar || prev.kind == kVar:
