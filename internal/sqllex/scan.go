@@ -680,6 +680,9 @@ func (c *scanner) word(f *frame, k, j int, first bool) int {
 		}
 		f.list, f.write, f.single, f.with = outside, false, false, false
 	case kwWith:
+		if f.list == within {
+			return k // WITH ORDINALITY, or to SQLite an alias: FROM a with JOIN (…)
+		}
 		return c.withClause(f, k)
 	case kwNot, kwMaterialized:
 		if alias && f.with {

@@ -27,6 +27,7 @@ func TestKeywordsThatNameATableAreOne(t *testing.T) {
 		{name: "verbs in a parenthesised join", dialects: in(un, pg, my), text: `SELECT * FROM (merge AS m JOIN b ON m.x = b.x), (insert AS i JOIN c ON 1 = 1)`, reads: "b c insert merge"},
 		{name: "delete in a parenthesised join", dialects: in(un, pg), text: `SELECT * FROM (delete JOIN b USING (x))`, reads: "b delete"},
 		{name: "from with", dialects: in(lt), text: `SELECT * FROM with AS w, with v JOIN t`, reads: "t with"},
+		{name: "alias called with", dialects: in(lt), text: `SELECT * FROM (a AS with JOIN (t AS u JOIN b ON 1 = 1) ON 1 = 1)`, reads: "a b t"},
 		{name: "from lateral", dialects: in(lt), text: `SELECT * FROM lateral l, t`, reads: "lateral t"},
 		{name: "alias called values", dialects: in(un, pg, lt), text: `SELECT * FROM (VALUES (1)) values (x), t`, reads: "t"},
 		{name: "alias called for behind a table called key", dialects: in(lt), text: `SELECT * FROM key for, t JOIN key for JOIN u`, reads: "key t u"},
