@@ -34,6 +34,7 @@ type conn struct {
 	taintedBy string       // the word that made it so
 	inTx      bool         // between BeginTx and the end of the transaction
 	textTx    bool         // the same, by a statement's text
+	txBroken  bool         // a statement failed where that may have rolled back, and so ended, the transaction
 	txUnknown bool         // it cannot be told whether a transaction is open; tainted as well
 	dropAfter bool         // the bare driver's connection would not survive what happened
 	dirty     writeEffects // what the open transaction, or one that may be open, has written
@@ -143,7 +144,7 @@ func (d *detached) handOver() driver.Conn {
 func (c *conn) forget() {
 	c.gen++
 	c.stmts = nil
-	c.tainted, c.inTx, c.textTx, c.txUnknown, c.dropAfter = false, false, false, false, false
+	c.tainted, c.inTx, c.textTx, c.txBroken, c.txUnknown, c.dropAfter = false, false, false, false, false, false
 	c.dirty = writeEffects{}
 	if c.src.unsettled != "" {
 		c.tainted, c.taintedBy, c.txUnknown = true, c.src.unsettled, true
@@ -186,6 +187,11 @@ func (c *conn) note(p *plan) {
 
 // noteEffects records what the end of p means: e is what it may have written, err how it ended.
 func (c *conn) noteEffects(ctx context.Context, p *plan, e writeEffects, err error) {
+	if err != nil && (c.inTx || c.textTx) && c.src.dialect != PostgreSQL {
+		// MySQL rolls back at a deadlock, SQLite for OR ROLLBACK and when its disk is full. What
+		// comes after is no longer in a transaction, and a rollback does not take it back.
+		c.txBroken = true
+	}
 	if !p.hasEffects && !e.any() {
 		return
 	}
@@ -197,7 +203,7 @@ func (c *conn) noteEffects(ctx context.Context, p *plan, e writeEffects, err err
 		if within {
 			c.dirty.add(e)
 		}
-		if (!within || c.txUnknown) && p.mayHaveWritten(err) {
+		if (!within || c.txUnknown || c.txBroken) && p.mayHaveWritten(err) {
 			c.h.wrote(ctx, e)
 		}
 	}
@@ -224,11 +230,12 @@ func (c *conn) noteTx(ctx context.Context, p *plan, err error) {
 	case p.tx == sqllex.TxInside && within && !c.txUnknown:
 		return
 	case p.tx == sqllex.TxBegin && err == nil && !c.inTx:
+		c.txBroken = false
 		c.h.wrote(ctx, c.dirty)
 		return
 	case p.tx == sqllex.TxEnd && err == nil && !c.inTx:
 		dirty := c.dirty
-		c.textTx, c.dirty = false, writeEffects{}
+		c.textTx, c.txBroken, c.dirty = false, false, writeEffects{}
 		c.h.wrote(ctx, dirty)
 		return
 	case p.tx == sqllex.TxNone && (!within || !p.stmt.Commits):
@@ -470,7 +477,7 @@ func (t *tx) Commit() error {
 func (t *tx) Rollback() error {
 	err := t.real.Rollback()
 	// A statement's text may have committed it before.
-	unsure := t.c.txUnknown
+	unsure := t.c.txUnknown || t.c.txBroken
 	if dirty := t.end(); unsure {
 		t.c.h.wrote(context.WithoutCancel(t.ctx), dirty)
 	}
@@ -488,8 +495,7 @@ func (t *tx) Rollback() error {
 func (t *tx) end() writeEffects {
 	dirty := t.c.dirty
 	t.c.dirty = writeEffects{}
-	t.c.inTx = false
-	t.c.textTx = false
+	t.c.inTx, t.c.textTx, t.c.txBroken = false, false, false
 	return dirty
 }
 

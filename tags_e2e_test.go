@@ -352,6 +352,41 @@ func TestAWriteThatATruncateCommittedIsInvalidatedThoughTheTransactionIsRolledBa
 	}
 }
 
+// A deadlock in MySQL, or OR ROLLBACK in SQLite, ends the transaction. Who goes on writes without one.
+func TestAWriteBehindAStatementThatEndedTheTransactionIsInvalidatedThoughItIsRolledBack(t *testing.T) {
+	for d, broken := range map[sqlherd.Dialect]bool{sqlherd.MySQL: true, sqlherd.SQLite: true, sqlherd.PostgreSQL: false} {
+		p, _, db, l := listen(t, sqlherd.Config{Dialect: d})
+		db.handle = func(_ context.Context, query string, _ []driver.NamedValue) (*fakeResult, error) {
+			if strings.Contains(query, "deadlock") {
+				return nil, errors.New("deadlock")
+			}
+			return one("v"), nil
+		}
+		tx := begin(t, p)
+		do(t, tx, "UPDATE a SET v = 1")
+		l.want(t, "in the transaction")
+		if _, err := tx.Exec("SELECT deadlock FROM u FOR UPDATE"); err == nil {
+			t.Fatal("no error")
+		}
+		do(t, tx, "UPDATE b SET v = 1")
+		if got := slices.Contains(l.heard(), "t:b"); got != broken {
+			t.Errorf("%v: behind the failure, the table is invalidated: %v", d, got)
+		}
+		if err := tx.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+		if got := slices.Contains(l.heard(), "t:b"); got != broken {
+			t.Errorf("%v: after the rollback: %v", d, got)
+		}
+		tx = begin(t, p)
+		do(t, tx, "UPDATE c SET v = 1")
+		if err := tx.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+		l.want(t, "a transaction after it")
+	}
+}
+
 func TestInvalidateAllCostsTheSameWhateverIsCached(t *testing.T) {
 	p, h, _, l := listen(t, sqlherd.Config{})
 	query := "SELECT /* @cache ttl=1m tags=a/{1} */ v FROM t WHERE id = $1"

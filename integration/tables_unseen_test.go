@@ -98,3 +98,24 @@ func TestWhatATextDoesNotNameIsInvalidatedWhenAHintNamesIt(t *testing.T) {
 		}
 	}
 }
+
+// INSERT OR ROLLBACK ends the transaction when it fails, and so what follows is written at once.
+func TestRowsWrittenBehindAnOrRollbackOfSQLiteAreSeen(t *testing.T) {
+	on(t, func(t *testing.T, d dbtest.Database) {
+		d.Exec(t, "CREATE TABLE t (n INTEGER PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+		db, _ := openHerd(t, d, sqlherd.Config{})
+		const query = "SELECT count(*) FROM t /* @cache ttl=10m */"
+		wantText(t, db, "1", sqlherd.Miss, query)
+		tx, err := db.BeginTx(withDeadline(t), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec("INSERT OR ROLLBACK INTO t VALUES (1)"); err == nil {
+			t.Fatal("the row is there twice")
+		}
+		mustExec(t, tx, "INSERT INTO t VALUES (2)")
+		wantText(t, db, "2", sqlherd.Miss, query)
+		_ = tx.Rollback() // SQLite says that there is none
+		wantText(t, db, "2", sqlherd.Miss, query)
+	}, dbtest.SQLite, dbtest.SQLiteCgo)
+}
