@@ -247,24 +247,18 @@ func (c *conn) noteTx(ctx context.Context, p *plan, err error) {
 	c.h.wrote(ctx, c.dirty)
 }
 
-// takeRows returns the rows that sqlmw has wrapped.
-func (c *conn) takeRows(wrapped driver.Rows, err error) (driver.Rows, error) {
+// takeRows returns the rows that sqlmw has wrapped, with its error.
+func (c *conn) takeRows(_ driver.Rows, err error) (driver.Rows, error) {
 	rows := c.rows
 	c.rows = nil
-	if err != nil || rows == nil {
-		return wrapped, err
-	}
-	return rows, nil
+	return rows, err
 }
 
-// takeResult returns the result that sqlmw has wrapped.
-func (c *conn) takeResult(wrapped driver.Result, err error) (driver.Result, error) {
+// takeResult returns the result that sqlmw has wrapped, with its error. Some drivers give none.
+func (c *conn) takeResult(_ driver.Result, err error) (driver.Result, error) {
 	result := c.result
 	c.result = nil
-	if err != nil || result == nil {
-		return wrapped, err
-	}
-	return result, nil
+	return result, err
 }
 
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
