@@ -66,8 +66,10 @@ func (f *failingKeys) close() { f.cache.StopAllGoroutines() }
 const unfitFor = 30 * time.Second
 
 type unfitKey struct {
-	reason Reason
-	until  int64
+	reason   Reason
+	until    int64
+	maxRows  int // the caps that it was over, when they are the reason
+	maxBytes int64
 }
 
 // unfitKeys remembers them.
@@ -80,16 +82,21 @@ func newUnfitKeys() (*unfitKeys, error) {
 	return &unfitKeys{cache: c}, err
 }
 
-// get returns why key cannot be kept, or ReasonNone.
-func (u *unfitKeys) get(key string, now int64) Reason {
-	if k, ok := u.cache.GetIfPresent(key); ok && now < k.until {
-		return k.reason
+// get returns why key cannot be kept under pol, or ReasonNone. Caps are no part of a key: what is over one caller's may be
+// within another's.
+func (u *unfitKeys) get(key string, pol *Policy, now int64) Reason {
+	k, ok := u.cache.GetIfPresent(key)
+	switch {
+	case !ok || now >= k.until:
+		return ReasonNone
+	case k.reason == ReasonSize && (pol.MaxRows > k.maxRows || pol.MaxBytes > k.maxBytes):
+		return ReasonNone
 	}
-	return ReasonNone
+	return k.reason
 }
 
-func (u *unfitKeys) add(key string, reason Reason, now int64) {
-	u.cache.Set(key, unfitKey{reason: reason, until: now + int64(unfitFor)})
+func (u *unfitKeys) add(key string, reason Reason, pol *Policy, now int64) {
+	u.cache.Set(key, unfitKey{reason: reason, until: now + int64(unfitFor), maxRows: pol.MaxRows, maxBytes: pol.MaxBytes})
 }
 
 func (u *unfitKeys) close() { u.cache.StopAllGoroutines() }

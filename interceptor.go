@@ -89,7 +89,7 @@ func (c *conn) queryWithPolicy(ctx context.Context, opts *ctxOptions, st *stmt, 
 		return rows, nil
 	}
 	g := h.engine
-	if reason := g.unfit.get(q.key, g.now()); reason != ReasonNone {
+	if reason := g.unfit.get(q.key, q.pol, g.now()); reason != ReasonNone {
 		return q.bypass(ctx, st, query, args, reason)
 	}
 

@@ -115,6 +115,32 @@ func TestAResultOverItsCapsComesWholeAndIsNotStoredAndNobodyQueuesBehindIt(t *te
 	}
 }
 
+func TestAResultOverOneCallersCapsIsCachedForAnotherWithLargerOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFakeDB(t, many(100, 10))
+		p, h := openHerd(t, db, sqlherd.Config{Dialect: sqlherd.PostgreSQL})
+		for i, c := range []struct {
+			caps string
+			want sqlherd.Outcome
+		}{
+			{"max-rows=50", sqlherd.Bypassed}, {"max-rows=50", sqlherd.Bypassed}, {"max-rows=40", sqlherd.Bypassed},
+			{"max-rows=200", sqlherd.Miss}, {"max-rows=200", sqlherd.Hit},
+		} {
+			var info sqlherd.Info
+			rows, err := p.QueryContext(sqlherd.WithInfo(t.Context(), &info), `SELECT /* @cache ttl=1h `+c.caps+` */ i, v FROM t`)
+			if err == nil {
+				err = readMany(rows, 100, 10)
+			}
+			if err != nil || info.Outcome != c.want {
+				t.Errorf("%d, %s: %v, %v; want %v", i, c.caps, info.Outcome, err, c.want)
+			}
+		}
+		if n := h.Stats().Loads; n != 2 {
+			t.Errorf("%d loads, want 2", n)
+		}
+	})
+}
+
 func TestAResultOverItsCapsIsStreamedAndNotHeld(t *testing.T) {
 	const n, size = 200_000, 1000 // 200 MB
 	db := newFakeDB(t, many(n, size))

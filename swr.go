@@ -685,7 +685,7 @@ func (g *engine) loadAndStore(ctx context.Context, r *request, mark uint64, l le
 	}
 	g.failures.clear(r.key)
 	if res.unfit != ReasonNone {
-		g.unfit.add(r.key, res.unfit, ended)
+		g.unfit.add(r.key, res.unfit, r.pol, ended)
 		return landing{outcome: Bypassed, reason: res.unfit, live: res.live}, nil
 	}
 

@@ -1,6 +1,8 @@
 package integration_test
 
 import (
+	"database/sql"
+	"encoding/json"
 	"fmt"
 	"math"
 	"time"
@@ -126,6 +128,9 @@ func mariadbProbes(v variant) (probes []probe) {
 		mistake("SELECT 1 AS"),
 		mistake("SELECT * FROM not_there"),
 		probe{query: "SELECT ? AS c", args: []any{uint64(math.MaxUint64)}},
+		probe{query: "SELECT ? AS c", args: []any{json.RawMessage(`{"a": 1}`)}},
+		probe{query: "SELECT ? AS c", args: []any{(*sql.NullString)(nil)}},
+		probe{query: "SELECT ? AS c", args: []any{(*int64)(nil)}},
 		probe{query: "SELECT ? AS c", args: []any{int64(-1)}},
 		probe{query: "SELECT ? AS c", args: []any{int64(math.MinInt64)}},
 		probe{query: "SELECT ? AS c", args: []any{""}},
