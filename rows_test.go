@@ -177,7 +177,7 @@ func TestAResultOverItsCapsIsStreamedAndNotHeld(t *testing.T) {
 }
 
 func TestRowsOverTheCapsKeepTheirColumnTypes(t *testing.T) {
-	for n := range 32 {
+	for n := range 64 {
 		s := shapeOf("contexts", "contexts")
 		s.name = fmt.Sprintf("subset of getters #%d", n)
 		db := &shapeDB{shape: s}

@@ -301,7 +301,7 @@ func (db *shapeDB) query(_ context.Context, query string, args []driver.NamedVal
 	case strings.Contains(query, "sets"):
 		r.rows = [][]driver.Value{{"1", int64(1), nil}}
 		r.next = &shapeRows{db: db, cols: []string{"c"}, rows: [][]driver.Value{{"second"}}}
-		return r.next.pick(r), nil
+		return r.pick(r), nil
 	default:
 		r.cols = make([]string, len(args)+1)
 		r.cols[len(args)] = "last"
@@ -367,13 +367,15 @@ func (r *shapeRows) Next(dest []driver.Value) error {
 	return nil
 }
 
-func (r *shapeRows) HasNextResultSet() bool { return r.next != nil }
+type nextSet struct{ r *shapeRows }
 
-func (r *shapeRows) NextResultSet() error {
-	if r.next == nil {
+func (x nextSet) HasNextResultSet() bool { return x.r.next != nil }
+
+func (x nextSet) NextResultSet() error {
+	if x.r.next == nil {
 		return io.EOF
 	}
-	*r = *r.next
+	*x.r = *x.r.next
 	return nil
 }
 
@@ -406,7 +408,7 @@ func (x precision) ColumnTypePrecisionScale(i int) (int64, int64, bool) {
 	return int64(i), int64(-i), i == 2
 }
 
-// pick returns rows with one of the 32 subsets of getters, and with result sets when there are two.
+// pick returns rows with one of the 64 subsets of optional interfaces.
 func (*shapeRows) pick(r *shapeRows) driver.Rows {
 	return r.subset(int(shapeSubset(r.db.shape.name)))
 }
@@ -427,228 +429,6 @@ type plainRows struct{ r *shapeRows }
 func (p plainRows) Columns() []string              { return p.r.Columns() }
 func (p plainRows) Close() error                   { return p.r.Close() }
 func (p plainRows) Next(dest []driver.Value) error { return p.r.Next(dest) }
-
-func (r *shapeRows) subset(n int) driver.Rows {
-	p := plainRows{r}
-	if r.next != nil {
-		return struct {
-			*shapeRows
-			typeName
-			scanKind
-			lengths
-			nullables
-			precision
-		}{r, typeName{r}, scanKind{r}, lengths{r}, nullables{r}, precision{r}}
-	}
-	t, k, l, u, s := typeName{r}, scanKind{r}, lengths{r}, nullables{r}, precision{r}
-	switch n & 31 {
-	case 1:
-		return struct {
-			plainRows
-			typeName
-		}{p, t}
-	case 2:
-		return struct {
-			plainRows
-			scanKind
-		}{p, k}
-	case 3:
-		return struct {
-			plainRows
-			typeName
-			scanKind
-		}{p, t, k}
-	case 4:
-		return struct {
-			plainRows
-			lengths
-		}{p, l}
-	case 5:
-		return struct {
-			plainRows
-			typeName
-			lengths
-		}{p, t, l}
-	case 6:
-		return struct {
-			plainRows
-			scanKind
-			lengths
-		}{p, k, l}
-	case 7:
-		return struct {
-			plainRows
-			typeName
-			scanKind
-			lengths
-		}{p, t, k, l}
-	case 8:
-		return struct {
-			plainRows
-			nullables
-		}{p, u}
-	case 9:
-		return struct {
-			plainRows
-			typeName
-			nullables
-		}{p, t, u}
-	case 10:
-		return struct {
-			plainRows
-			scanKind
-			nullables
-		}{p, k, u}
-	case 11:
-		return struct {
-			plainRows
-			typeName
-			scanKind
-			nullables
-		}{p, t, k, u}
-	case 12:
-		return struct {
-			plainRows
-			lengths
-			nullables
-		}{p, l, u}
-	case 13:
-		return struct {
-			plainRows
-			typeName
-			lengths
-			nullables
-		}{p, t, l, u}
-	case 14:
-		return struct {
-			plainRows
-			scanKind
-			lengths
-			nullables
-		}{p, k, l, u}
-	case 15:
-		return struct {
-			plainRows
-			typeName
-			scanKind
-			lengths
-			nullables
-		}{p, t, k, l, u}
-	case 16:
-		return struct {
-			plainRows
-			precision
-		}{p, s}
-	case 17:
-		return struct {
-			plainRows
-			typeName
-			precision
-		}{p, t, s}
-	case 18:
-		return struct {
-			plainRows
-			scanKind
-			precision
-		}{p, k, s}
-	case 19:
-		return struct {
-			plainRows
-			typeName
-			scanKind
-			precision
-		}{p, t, k, s}
-	case 20:
-		return struct {
-			plainRows
-			lengths
-			precision
-		}{p, l, s}
-	case 21:
-		return struct {
-			plainRows
-			typeName
-			lengths
-			precision
-		}{p, t, l, s}
-	case 22:
-		return struct {
-			plainRows
-			scanKind
-			lengths
-			precision
-		}{p, k, l, s}
-	case 23:
-		return struct {
-			plainRows
-			typeName
-			scanKind
-			lengths
-			precision
-		}{p, t, k, l, s}
-	case 24:
-		return struct {
-			plainRows
-			nullables
-			precision
-		}{p, u, s}
-	case 25:
-		return struct {
-			plainRows
-			typeName
-			nullables
-			precision
-		}{p, t, u, s}
-	case 26:
-		return struct {
-			plainRows
-			scanKind
-			nullables
-			precision
-		}{p, k, u, s}
-	case 27:
-		return struct {
-			plainRows
-			typeName
-			scanKind
-			nullables
-			precision
-		}{p, t, k, u, s}
-	case 28:
-		return struct {
-			plainRows
-			lengths
-			nullables
-			precision
-		}{p, l, u, s}
-	case 29:
-		return struct {
-			plainRows
-			typeName
-			lengths
-			nullables
-			precision
-		}{p, t, l, u, s}
-	case 30:
-		return struct {
-			plainRows
-			scanKind
-			lengths
-			nullables
-			precision
-		}{p, k, l, u, s}
-	case 31:
-		return struct {
-			plainRows
-			typeName
-			scanKind
-			lengths
-			nullables
-			precision
-		}{p, t, k, l, u, s}
-	}
-	return p
-}
 
 // connShapes and stmtShapes are what drivers look like: from before Go 1.8, after, and odd ones.
 var connShapes = map[string]func(*shapeConn) driver.Conn{
@@ -778,8 +558,8 @@ var stmtShapes = map[string]func(*shapeStmt) driver.Stmt{
 	},
 }
 
-// allShapes is every connection with every statement, counting its arguments and not; the 32
-// subsets of column getters are spread over them.
+// allShapes is every connection with every statement, counting its arguments and not; the 64
+// subsets of what rows may have are spread over them.
 func allShapes() []shape {
 	var out []shape
 	n := 0
@@ -789,7 +569,7 @@ func allShapes() []shape {
 				if !inputs && sname != "converter" && sname != "old" {
 					continue // the count matters to these
 				}
-				name := fmt.Sprintf("conn %s, stmt %s, inputs %v #%d", cname, sname, inputs, n%32)
+				name := fmt.Sprintf("conn %s, stmt %s, inputs %v #%d", cname, sname, inputs, n%64)
 				out = append(out, shape{name: name, conn: conn, stmt: stmt, inputs: inputs})
 				n++
 			}
