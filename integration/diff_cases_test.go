@@ -46,45 +46,6 @@ func TestTheResultOfSeveralMySQLStatementsIsTheDriversOwnBeneathTheWrapper(t *te
 	}
 }
 
-func TestATransactionHasTheIsolationItWasBegunWith(t *testing.T) {
-	on(t, func(t *testing.T, d dbtest.Database) {
-		b := newBed(t, d)
-		db, _ := openHerd(t, b.Database, sqlherd.Config{})
-		ctx := withDeadline(t)
-		for level, sees := range map[sql.IsolationLevel]bool{sql.LevelReadCommitted: true, sql.LevelRepeatableRead: false, sql.LevelSerializable: false} {
-			if level == sql.LevelSerializable && d.Engine == dbtest.EngineMariaDB {
-				continue // its reads lock, so that nobody could write
-			}
-			tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: level})
-			if err != nil {
-				t.Fatal(err)
-			}
-			const query = "SELECT /* @cache ttl=10m */ v FROM items WHERE id = 1"
-			wantText(t, tx, "one", sqlherd.Bypassed, query)
-			b.set(t, 1, "changed")
-			want := "one"
-			if sees {
-				want = "changed"
-			}
-			wantText(t, tx, want, sqlherd.Bypassed, query)
-			if err := tx.Commit(); err != nil {
-				t.Error(err)
-			}
-			b.set(t, 1, "one")
-		}
-		tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := tx.ExecContext(ctx, "INSERT INTO items VALUES (9, 'nine')"); err == nil {
-			t.Error("a read-only transaction writes")
-		}
-		if err := tx.Rollback(); err != nil {
-			t.Error(err)
-		}
-	}, dbtest.PQ, dbtest.PGX, dbtest.MariaDB)
-}
-
 func TestAConfigurationRegisteredWithPgxIsFoundByTheWrappedDriver(t *testing.T) {
 	d := dbtest.PGX(t)
 	cfg, err := pgx.ParseConfig(d.DSN)

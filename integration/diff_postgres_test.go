@@ -62,6 +62,8 @@ func postgresProbes(v variant) []probe {
 		probe{query: "SELECT code AS c FROM kinds WHERE code = $1", args: []any{"ab"}},
 		probe{query: "SELECT code AS c FROM kinds WHERE code = $1", args: []any{"ab "}},
 		probe{query: `SELECT '{"a":{"b":"x"}}'::jsonb #>> '{a,b}' AS c`},
+		probe{query: `SELECT '{"a":1}'::jsonb ? 'a' AS c, '{"a":1}'::jsonb ?| ARRAY['b'] AS d, '{"a":1}'::jsonb @? '$.a' AS e`},
+		probe{query: "SELECT 5-$1::int AS c", args: []any{-1}},
 		probe{query: "SELECT 5 # 3 AS c, 5--1\n + 1 AS d"},
 		probe{query: "SELECT 1 /* x /* y */ z */ + 1 AS c"},
 		probe{query: "SELECT $x$/* @cache ttl=1m */$x$ AS c, $a$ $b$ $a$ AS d"},

@@ -1,0 +1,100 @@
+package sqlherd_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What users of other wrappers and caches have seen go wrong, and the tests that hold the right value for each: wrapping a driver
+// (A), cached rows that differ from the driver's (B), texts and hints (F).
+var cases = []struct{ id, saw, tests string }{
+	{"A01", "a slice is refused by a prepared statement whose connection would have taken it", "TestAStatementWithoutAHintBehavesAsOnTheBareDriverWhateverTheDriverImplements TestMissAndHitCannotBeToldFromTheBareDriverWhateverItImplements"},
+	{"A02", "a uint64 with its high bit set is refused", "TestNobodyCanTellWhereRowsCameFromOnAnyDriver TestArgumentsOfDifferentTypesAreDifferentQueries"},
+	{"A04", "a statement's own conversion of its arguments is left out", "TestAStatementWithoutAHintBehavesAsOnTheBareDriverWhateverTheDriverImplements"},
+	{"A05", "COPY through a prepared statement fails", "TestCopyOfLibPqWorksAndInvalidatesWhenItIsCommitted"},
+	{"A07", "SQLite's backup cannot be reached", "TestBackupOfSQLiteWorksThroughRaw"},
+	{"A08", "what a driver's result tells beyond the standard is lost", "TestRowsAndResultsReachTheCallerAsTheDriverMadeThem TestTheResultOfSeveralMySQLStatementsIsTheDriversOwnBeneathTheWrapper TestTheResultOfSeveralMySQLStatementsIsThereThroughRaw"},
+	{"A10", "broken connections stay in the pool, or all are thrown away", "TestADriverWithoutValidatorIsValidAndOneThatHasItIsAsked TestAConnectionThatIsNotValidAnyMoreIsReplacedAndOneWithoutTheQuestionIsKept"},
+	{"A11", "the isolation that was asked for is dropped", "TestABeginTxThatTheDriverCannotHonourIsRefusedInDatabaseSQLsWords TestTheIsolationThatIsAskedForDecidesWhatATransactionSees TestTheIsolationAndReadOnlyThatAreAskedForAreSet"},
+	{"A13", "column types vanish or are made up", "TestRowsOfEverySubsetOfInterfacesAreTheSameOnEveryWay TestNobodyCanTellWhereRowsCameFromOnAnyDriver TestRowsOverTheCapsKeepTheirColumnTypes"},
+	{"A14", "a call is counted twice when the driver asks for a prepared one", "TestADriverThatAnswersErrSkipHasOneMissOneLoadAndThenHitsWithoutPreparing TestADriverThatAnswersErrSkipIsCountedOnceForEveryKindOfQuery TestTheServerIsSentTheSameBytesInAsManyRoundTripsAndNoneForAHit"},
+	{"A16", "a renamed driver makes an ORM use other placeholders", orms},
+	{"A17", "a configuration registered with the driver is not known to the wrapper", "TestAConfigurationRegisteredWithPgxIsFoundByTheWrappedDriver TestTheDriversConnectorIsMadeOnceAndClosedOnce"},
+	{"A19", "an interface that Go adds is hidden", "TestRowsAndResultsReachTheCallerAsTheDriverMadeThem TestWhatOnlyTheDriverCanScanIntoIsFilledOnEveryWay"},
+	{"A20", "a ping succeeds though the server has gone", "TestPingAsksTheDatabaseAndIsNeverAnsweredFromTheCache"},
+	{"A22", "a call without a context panics", "TestAStatementWithoutAHintBehavesAsOnTheBareDriverWhateverTheDriverImplements"},
+	{"A23", "a bad connection is retried too often, or a write runs twice", "TestABadConnectionIsRetriedAndNobodyIsToldOfIt TestAWriteRunsOnceAndSucceedsThoughRedisCannotBeTold"},
+
+	{"B01", "rows cut short by a lost connection are taken for complete", "TestRowsThatWereCutShortAreNeverStored TestRowsThatFailLateAreReadUpToTheirErrorAsOnTheBareDriver"},
+	{"B02", "rows cut short by a cancelled request are served to everybody", "TestRowsThatWereCutShortAreNeverStored"},
+	{"B04", "numbers change their Go type with the protocol", "TestNobodyCanTellWhereRowsCameFromOnAnyDriver TestTheExecModesOfPgxShareARedisAndNotTheirRows TestSettingsOfTheDSNKeepRowsApart"},
+	{"B05", "cached bytes change, since the driver uses its buffer again", "TestAnEntryKeepsEachRowsOwnBytesWhateverItsReadersDo TestABuilderKeepsNothingOfTheDriversBuffers TestWhatOneReaderWritesIntoItsRowsNobodyElseSees"},
+	{"B07", "a time comes back in another location", "TestNobodyCanTellWhereRowsCameFromOnAnyDriver TestATimeKeepsTheRulesOfItsLocation TestTheComparisonOfSightsTellsThemApart"},
+	{"B08", "SQLite's times become text", "TestNobodyCanTellWhereRowsCameFromOnAnyDriver"},
+	{"B10", "empty bytes become NULL", "TestEmptyBytesNilBytesAndNULLStayApart TestNobodyCanTellWhereRowsCameFromOnAnyDriver"},
+	{"B11", "an int64 becomes a float64", "TestNobodyCanTellWhereRowsCameFromOnAnyDriver TestEveryValueComesBackAsItWas"},
+	{"B13", "a BIGINT UNSIGNED loses its highest bit", "TestNobodyCanTellWhereRowsCameFromOnAnyDriver"},
+	{"B14", "NaN and infinities cannot be stored", "TestNobodyCanTellWhereRowsCameFromOnAnyDriver"},
+	{"B16", "columns of one name are one column", "TestDuplicateAndEmptyColumnNamesKeepTheirOrder TestNobodyCanTellWhereRowsCameFromOnAnyDriver TestTwoTextsWhoseColumnsHaveOtherNamesDoNotShareRows"},
+	{"B17", "JSON is written anew", "TestNobodyCanTellWhereRowsCameFromOnAnyDriver"},
+	{"B19", "only the first result set is kept", "TestTwoResultSetsBothArriveAndAreNotCached TestNobodyCanTellWhereRowsCameFromOnAnyDriver TestSeveralStatementsThroughPgxsSimpleProtocol"},
+	{"B20", "a literal and a parameter are taken for the same", "TestNobodyCanTellWhereRowsCameFromOnAnyDriver TestArgumentsOfDifferentTypesAreDifferentQueries"},
+
+	{"F01", "a dollar quote confuses the scanner", "TestWhatLooksLikeAHintInALiteralIsNone TestAMegabyteOfAnythingTerminates TestWorkIsLinearInTheText"},
+	{"F02", "a hint in a literal turns caching on", "TestAHintThatIsDataIsNone TestWhatLooksLikeAHintInALiteralIsNone"},
+	{"F04", "a trace in the text makes every query a miss", "TestTraceCommentsDoNotMakeAnotherKeyAndReachTheDatabase TestTracesAroundAQueryAreOneResult TestTracesDoNotSplitKeys"},
+	{"F05", "texts without number fill the memory", "TestTextsWithoutNumberKeepABoundedNumberOfPlans"},
+	{"F07", "a question mark in a comment is taken for a placeholder", orms},
+	{"F08", "sqlc removes the comment", "TestAHintMayStandInAnyKindOfComment TestSqlcNames"},
+	{"F10", "two dashes are a comment here and a sum there", "TestDialectsReadDifferently TestNobodyCanTellWhereRowsCameFromOnAnyDriver"},
+	{"F11", "a # is a comment here and an operator there", "TestDialectsReadDifferently TestNobodyCanTellWhereRowsCameFromOnAnyDriver"},
+	{"F13", "an apostrophe in a comment hides the rest", "TestCommentsAreFoundOnlyWhereTheyAre TestWritesTransactionsAndMistakesAreTheSameAsOnTheBareDriver"},
+	{"F14", "a negative number makes a comment of the minus before it", "TestNobodyCanTellWhereRowsCameFromOnAnyDriver TestKeys"},
+	{"F16", "nested comments end where they do not", "TestDialectsReadDifferently TestNobodyCanTellWhereRowsCameFromOnAnyDriver"},
+	{"F17", "two hints: one of them is followed", "TestHints TestAMalformedHintRunsAsWithoutItIsCountedAndLoggedOncePerQuery"},
+	{"F19", "an ORM takes the hint along to other statements", orms},
+	{"F20", "comments are removed on their way", "TestAPolicyInTheContextBeatsTheHint TestRulesCacheQueriesThatCannotBeEditedAndAHintBeatsThem"},
+}
+
+// orms marks what depends on an ORM: the modules that test with them hold these.
+const orms = ""
+
+func TestEveryCaseHasATestThatHoldsIt(t *testing.T) {
+	declared := map[string]bool{}
+	decl := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != "." && strings.HasPrefix(d.Name(), "."):
+			return filepath.SkipDir
+		case !strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		src, err := os.ReadFile(path)
+		for _, m := range decl.FindAllStringSubmatch(string(src), -1) {
+			declared[m[1]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, c := range cases {
+		ids = append(ids, c.id)
+		for _, name := range strings.Fields(c.tests) {
+			if !declared[name] {
+				t.Errorf("%s (%s): there is no %s", c.id, c.saw, name)
+			}
+		}
+	}
+	if !slices.IsSorted(ids) || len(slices.Compact(ids)) != len(cases) {
+		t.Error("the cases are not in order, or one is there twice")
+	}
+}
