@@ -87,6 +87,7 @@ func (h *Herd) invalidate(ctx context.Context, e writeEffects) error {
 		return nil
 	}
 	g.epochs.hold(slots)
+	told := g.epochs.tell(slots)
 	g.epochs.move(slots, g.now())
 	err := g.store.invalidate(ctx, tags)
 	if err != nil {
@@ -95,6 +96,7 @@ func (h *Herd) invalidate(ctx context.Context, e writeEffects) error {
 		h.retry.told(tags)
 		g.epochs.free(slots)
 	}
+	told()
 	g.observe.Invalidation(InvalidationEvent{Tags: tags, Err: err})
 	return err
 }

@@ -376,6 +376,12 @@ func TestAWriteToAHotKeyIsOneLoadInTheWholeFleet(t *testing.T) {
 			}
 			return res, err
 		}
+		// A trip to Redis takes its time, within which a reader may come.
+		b.fleet.OnCall(func(op, _ string) {
+			if op == "invalidate" {
+				time.Sleep(2 * time.Millisecond)
+			}
+		})
 		const writes = 20
 		b.wantValue("first", b.pools[0], hinted, "v1")
 		end := time.Now().Add(writes * 100 * time.Millisecond)

@@ -319,7 +319,10 @@ func (g *engine) ask(ctx context.Context, r *request, mark uint64, compare bool)
 		}
 	}
 
-	shared := g.store != nil && !g.epochs.isPending(r.slots)
+	shared := g.store != nil && g.epochs.settled(ctx, r.slots)
+	if ctx.Err() != nil {
+		return asked{}, ctx.Err()
+	}
 	switch {
 	case r.force:
 	case shared:
@@ -831,7 +834,7 @@ func (g *engine) runRefresh(ctx context.Context, r *request, mark uint64, seen *
 		return landing{}, RefreshFailed, f.err
 	}
 	var l lease
-	if g.store != nil && !g.epochs.isPending(r.slots) {
+	if g.store != nil && g.epochs.settled(ctx, r.slots) {
 		var id = g.store.id(r.key)
 		w := g.watch.add(id)
 		got, oerr := g.store.obtain(ctx, r.key, r.tags, r.pol.Lease, g.life(r.pol))

@@ -1,7 +1,10 @@
 package sqlherd
 
 import (
+	"context"
 	"hash/maphash"
+	"slices"
+	"sync"
 	"math"
 	"sync/atomic"
 )
@@ -31,6 +34,15 @@ type epochs struct {
 	pending atomic.Int64 // of any slot
 	waits   [epochSlots]atomic.Int32
 	movedAt [epochSlots]atomic.Int64 // the herd's clock at the last move, for Config.ReplicaLag
+
+	mu      sync.Mutex
+	errands map[*errand]struct{} // under way; each ends within the time limit of a call
+}
+
+// An errand is a trip to Redis that ends in tags no longer being pending, unless it fails.
+type errand struct {
+	slots []uint16
+	done  chan struct{}
 }
 
 func newEpochs() *epochs { return &epochs{seed: maphash.MakeSeed()} }
@@ -103,6 +115,49 @@ func (e *epochs) free(slots []uint16) {
 	for _, s := range slots {
 		e.waits[s].Add(-1)
 	}
+}
+
+// tell notes that Redis is being told of an invalidation of slots, which are held; told ends that.
+func (e *epochs) tell(slots []uint16) (told func()) {
+	t := &errand{slots: slots, done: make(chan struct{})}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.errands == nil {
+		e.errands = make(map[*errand]struct{})
+	}
+	e.errands[t] = struct{}{}
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.errands, t)
+		close(t.done)
+	}
+}
+
+// settled says whether none of slots is pending, after it has waited for the trips to Redis that are under way. Without
+// that, whoever reads right after a write would go to the database past the lease, and the next one of another
+// process with it: two loads for every write to a hot key. It waits for no later trip, or readers
+// of a table that is written all the time would wait for ever.
+func (e *epochs) settled(ctx context.Context, slots []uint16) bool {
+	if !e.isPending(slots) {
+		return true
+	}
+	var trips []*errand
+	e.mu.Lock()
+	for t := range e.errands {
+		if slices.ContainsFunc(t.slots, func(s uint16) bool { return slices.Contains(slots, s) }) {
+			trips = append(trips, t)
+		}
+	}
+	e.mu.Unlock()
+	for _, t := range trips {
+		select {
+		case <-t.done:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return !e.isPending(slots)
 }
 
 func (e *epochs) isPending(slots []uint16) bool {
