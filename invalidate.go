@@ -86,8 +86,8 @@ func (h *Herd) invalidate(ctx context.Context, e writeEffects) error {
 		g.observe.Invalidation(InvalidationEvent{Tags: tags})
 		return nil
 	}
+	told := g.epochs.tell(slots) // first: nobody shall see the tags pending and nothing to wait for
 	g.epochs.hold(slots)
-	told := g.epochs.tell(slots)
 	g.epochs.move(slots, g.now())
 	err := g.store.invalidate(ctx, tags)
 	if err != nil {

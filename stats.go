@@ -27,6 +27,7 @@ type counters struct {
 	leasesLost    atomic.Uint64
 	leasesExpired atomic.Uint64
 	waitTimeouts  atomic.Uint64
+	waitsInVain   atomic.Uint64
 	storeErrors   atomic.Uint64
 
 	refreshes        [refreshOutcomes]atomic.Uint64
@@ -69,6 +70,7 @@ type Stats struct {
 	LeasesLost    uint64 // times that another process held the lease
 	LeasesExpired uint64 // leases that ran out under a load of ours
 	WaitTimeouts  uint64
+	WaitsInVain   uint64 // loads past the lease, because writes had ended what others loaded before it arrived, twice in a row
 
 	Refreshes        map[RefreshOutcome]uint64
 	RefreshesRunning int // now
@@ -133,6 +135,7 @@ func (h *Herd) Stats() Stats {
 		LeasesLost:           c.leasesLost.Load(),
 		LeasesExpired:        c.leasesExpired.Load(),
 		WaitTimeouts:         c.waitTimeouts.Load(),
+		WaitsInVain:          c.waitsInVain.Load(),
 		RefreshesRunning:     len(g.refreshing),
 		UnknownWrites:        c.unknownWrites.Load(),
 		Invalidations:        c.invalidations.Load(),

@@ -548,6 +548,7 @@ func (g *engine) obtain(ctx context.Context, r *request, mark uint64) (lease, *e
 		g.counters.leasesLost.Add(1)
 		if vain >= vainMax {
 			w.end()
+			g.counters.waitsInVain.Add(1)
 			return lease{}, nil, nil
 		}
 		if timeout == nil {

@@ -3,9 +3,9 @@ package sqlherd
 import (
 	"context"
 	"hash/maphash"
+	"math"
 	"slices"
 	"sync"
-	"math"
 	"sync/atomic"
 )
 
