@@ -32,7 +32,12 @@ func Example() {
 	}
 	defer db.Close()
 
-	if err := pgnotify.Install(ctx, db, watch); err != nil { // or InstallSQL, into a migration
+	bare, err := sql.Open("postgres", dsn) // not the Herd's pool: DO leaves a connection that it does not trust
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer bare.Close()
+	if err := pgnotify.Install(ctx, bare, watch); err != nil { // or InstallSQL, into a migration
 		log.Fatal(err)
 	}
 	listener, err := pgnotify.Listen(dsn, herd, watch)

@@ -16,7 +16,8 @@ import (
 	"github.com/sqlherd/sqlherd"
 )
 
-// An Execer is a *sql.DB, *sql.Conn or *sql.Tx of PostgreSQL, through any driver.
+// An Execer is a *sql.DB, *sql.Conn or *sql.Tx of PostgreSQL, through any driver. Take one that is not beneath a Herd, which
+// takes a connection that ran DO for one in an unknown state, and does not cache on it any more.
 type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }

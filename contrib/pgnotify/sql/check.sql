@@ -1,5 +1,4 @@
--- A query. Inputs: .SchemaName, .TableName, .Qualified (the table); .FunctionSchema, .FunctionName, .Body; .TriggerNames. Gives one line of
--- text for each thing that is not as installed. Asks the catalogues by name, since to_regclass and the like want rights on the schemas.
+{{- /* A query. Inputs: .SchemaName, .TableName, .Qualified (the table); .FunctionSchema, .FunctionName, .Body; .TriggerNames. Gives one line of text for each thing that is not as installed. Asks the catalogues by name, since to_regclass and the like want rights on the schemas. */ -}}
 WITH RECURSIVE root AS (
 	SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 	WHERE n.nspname = {{lit .SchemaName}} AND c.relname = {{lit .TableName}}

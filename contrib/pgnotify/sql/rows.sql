@@ -1,8 +1,8 @@
+{{- /* Body of a trigger function. Inputs: .Channel; .Changed, .Many (payloads; the first may be empty); .Columns that tags are made
+of; .Tags, each a list of texts and numbers of columns; .Special, a regular expression of what is escaped; .TagsMax, .TagBytesMax, .ChunkBytes. */ -}}
 {{- define "columns" -}}
 SELECT {{range $i, $c := .Columns}}{{if $i}}, {{end}}{{ident $c}}::text COLLATE "C" AS c{{$i}}{{end}}
 {{- end -}}
--- Body of a trigger function. Inputs: .Channel; .Changed, .Many (payloads; the first may be empty);
--- .Columns that tags are made of; .Tags, each a list of texts and numbers of columns; .TagsMax, .TagBytesMax, .ChunkBytes.
 -- A statement that changed no row tells nothing.
 DECLARE
 	told bigint; -- rows, or rather their different keys, and no more than one above the limit

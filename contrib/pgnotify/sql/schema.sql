@@ -1,4 +1,4 @@
--- Body of a DO block. Input: .Schema.
+{{- /* Body of a DO block. Input: .Schema. */ -}}
 BEGIN
 	-- One installation at a time: two that replace one function at once would fail.
 	PERFORM pg_catalog.pg_advisory_xact_lock({{lockKey}});

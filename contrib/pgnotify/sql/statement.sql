@@ -1,4 +1,4 @@
--- Body of a trigger function. Inputs: .Channel, .Changed (a payload).
+{{- /* Body of a trigger function. Inputs: .Channel, .Changed (a payload). */ -}}
 -- Equal notifications of one transaction are sent once, by the server.
 BEGIN
 	PERFORM pg_notify({{lit .Channel}}, {{lit .Changed}});

@@ -1,4 +1,4 @@
--- Body of a DO block. Inputs: .Qualified (the table), .FunctionLit, .FunctionName, .Columns, .Triggers (each with .Name and .Rest).
+{{- /* Body of a DO block. Inputs: .Qualified (the table), .Function, .Columns, .Triggers (each with .Name, .Before and .After the table's name), .TriggerNames. */ -}}
 -- Gives every table whose writes can change what the table shows the triggers it lacks: the table, its partitions and
 -- children, and what these are partitions and children of. Takes away those that are not wanted any more.
 DECLARE

@@ -1,4 +1,4 @@
--- Body of a DO block. Inputs: .Schema; .Names of functions, or none for all that pgnotify has made.
+{{- /* Body of a DO block. Inputs: .Schema; .Names of functions, or none for all that pgnotify has made. */ -}}
 DECLARE
 	fn record;
 	trg record;
