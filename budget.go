@@ -18,7 +18,7 @@ type budget struct {
 
 	mu      sync.Mutex
 	open    int             // real connections, and dials under way
-	idlers  []*conn         // in the pool with a real connection, longest idle first
+	idlers  []*conn         // that have a real connection and do not need it, longest idle first
 	waiters []*budgetWaiter // in the order they came
 }
 
@@ -97,7 +97,7 @@ func (b *budget) release() {
 	b.open--
 }
 
-// idle says that c goes back into the pool with its real connection.
+// idle says that c does not need its real connection for now: it goes back into the pool, or waits for a load.
 func (b *budget) idle(c *conn) {
 	if b == nil {
 		return
@@ -116,6 +116,9 @@ func (b *budget) idle(c *conn) {
 	}
 	d := c.detach()
 	if d == nil {
+		// A statement of it is being closed; serve finds it here when that is over.
+		c.idling = true
+		b.idlers = append(b.idlers, c)
 		b.mu.Unlock()
 		return
 	}
@@ -125,7 +128,7 @@ func (b *budget) idle(c *conn) {
 	w.ready <- d.handOver()
 }
 
-// busy says that c is taken out of the pool, or closed. After it, nobody takes c's
+// busy says that c is taken out of the pool, has ended its wait, or is closed. After it, nobody takes c's
 // real connection away.
 func (b *budget) busy(c *conn) {
 	if b == nil {

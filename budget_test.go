@@ -202,6 +202,73 @@ func TestADialThatFailsAndAConnectionThatThePoolClosesGiveTheirPlaceBack(t *test
 	})
 }
 
+// The pool gives its idle conns to whoever comes first, also those that have a real connection: waiters sat on all of
+// them, and everybody else had to wait until the load was over.
+func TestWhoWaitsForALoadKeepsNoConnectionFromOthers(t *testing.T) {
+	for name, prepared := range map[string]bool{"direct": false, "prepared": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, db := newLedger(t)
+				db.handle = func(ctx context.Context, query string, args []driver.NamedValue) (*fakeResult, error) {
+					if strings.Contains(query, "slow") {
+						if err := sleep(ctx, time.Second); err != nil {
+							return nil, err
+						}
+					}
+					return l.handle(ctx, query, args)
+				}
+				const limit = 3
+				p, _ := openHerd(t, db, sqlherd.Config{MaxDBConns: limit, MaxLoads: 1})
+				p.SetMaxIdleConns(100)
+				ask := func(query string) error {
+					if !prepared {
+						_, err := queryOne(t.Context(), p, query)
+						return err
+					}
+					st, err := p.Prepare(query)
+					if err != nil {
+						return err
+					}
+					defer st.Close()
+					var v string
+					return st.QueryRow().Scan(&v)
+				}
+				var txs []*sql.Tx
+				for range limit { // as many conns of the pool have real connections
+					txs = append(txs, begin(t, p))
+				}
+				for _, tx := range txs {
+					if err := tx.Rollback(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				var wg sync.WaitGroup
+				for range 50 {
+					wg.Go(func() {
+						if err := ask("SELECT /* @cache ttl=1m */ v, 'slow' FROM t"); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				synctest.Wait() // all wait for the load
+				began := time.Now()
+				for range 2 * limit {
+					if err := ask(plain); err != nil {
+						t.Error(err)
+					}
+				}
+				if d := time.Since(began); d != 0 {
+					t.Errorf("the others took %v", d)
+				}
+				wg.Wait()
+				if n := db.peak.Load(); n > limit+1 {
+					t.Errorf("%d connections at once, want at most %d and the loader's", n, limit)
+				}
+			})
+		})
+	}
+}
+
 // While a statement of an idle connection is closed, that connection cannot be taken. Who came for it
 // in this moment must not be forgotten.
 func TestWhoComesWhileAnIdleConnectionClosesAStatementGetsIt(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 // until a statement must reach the database: a hit, a stale hit and a waiter need
 // none. It then keeps its real connection for its own life, so that the
 // pool's settings and the session's state keep their meaning; only
-// Config.MaxDBConns may take it away while the conn lies idle in the pool.
+// Config.MaxDBConns may take it away while the conn lies idle in the pool or waits for a load.
 //
 // database/sql calls a conn from one goroutine at a time, except that it closes
 // statements and connections that lie idle, and that a budget may take the

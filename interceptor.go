@@ -100,7 +100,16 @@ func (c *conn) queryWithPolicy(ctx context.Context, opts *ctxOptions, st *stmt, 
 		}
 		return q.bypass(ctx, st, query, args, ReasonHint)
 	}
+	// Whoever waits holds a conn of the pool, and perhaps one that has a real connection from before. Others may need
+	// that one meanwhile, and it is not needed here: the load runs elsewhere.
+	offered := finished == nil && c.real != nil
+	if offered {
+		c.src.budget.idle(c)
+	}
 	a, err := g.await(ctx, r)
+	if offered {
+		c.src.budget.busy(c)
+	}
 	if finished != nil {
 		// The load runs on this conn: it must be over before the conn goes back.
 		finished()
