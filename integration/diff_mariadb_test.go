@@ -93,7 +93,7 @@ var mariadbTable = table{
 	with:   []string{"sql_mode=%27ALLOW_INVALID_DATES%27"},
 	probes: mariadbProbes,
 	variants: []variant{
-		{name: "mariadb", open: dbtest.MariaDB, race: true},
+		{name: "mariadb", open: dbtest.MariaDB},
 		{name: "mariadb, parseTime, Kathmandu", open: dbtest.MariaDB, with: []string{"parseTime=true", "loc=Asia%2FKathmandu"}, alone: true, race: true},
 		{name: "mariadb, parseTime", open: dbtest.MariaDB, with: []string{"parseTime=true"}},
 		{name: "mariadb, parseTime, Local", open: dbtest.MariaDB, with: []string{"parseTime=true", "loc=Local"}},

@@ -68,16 +68,17 @@ const (
 	sightCommon = 4
 )
 
-// destinations are what a column can be scanned into. The common ones come first.
-var destinations = []destination{
-	into[any](), into[string](), into[[]byte](), into[sql.Null[string]](),
-	into[bool](), into[int](), into[int8](), into[int16](), into[int32](), into[int64](), into[uint](), into[uint8](), into[uint32](), into[uint64](),
-	into[float32](), into[float64](), into[time.Time](),
+// destinations are what a column can be scanned into. The common ones come first, and the race detector, which has nothing more to
+// find in database/sql's conversions, gets the first few.
+var destinations = underRace(8,
+	into[any](), into[string](), into[[]byte](), into[sql.Null[string]](), into[witness](), into[int64](), into[time.Time](), into[sql.NullTime](),
+	into[bool](), into[int](), into[int8](), into[int16](), into[int32](), into[uint](), into[uint8](), into[uint32](), into[uint64](),
+	into[float32](), into[float64](),
 	into[*string](), into[*int64](), into[*time.Time](), into[*any](),
-	into[sql.NullString](), into[sql.NullInt64](), into[sql.NullInt32](), into[sql.NullInt16](), into[sql.NullByte](), into[sql.NullFloat64](), into[sql.NullBool](), into[sql.NullTime](),
+	into[sql.NullString](), into[sql.NullInt64](), into[sql.NullInt32](), into[sql.NullInt16](), into[sql.NullByte](), into[sql.NullFloat64](), into[sql.NullBool](),
 	into[sql.Null[int64]](), into[sql.Null[uint64]](), into[sql.Null[float64]](), into[sql.Null[bool]](), into[sql.Null[time.Time]](), into[sql.Null[[]byte]](), into[sql.Null[any]](),
-	into[namedText](), into[namedNumber](), into[json.RawMessage](), into[witness](),
-}
+	into[namedText](), into[namedNumber](), into[json.RawMessage](),
+)
 
 type (
 	namedText   string

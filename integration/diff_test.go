@@ -134,7 +134,7 @@ func TestNobodyCanTellWhereRowsCameFromOnAnyDriver(t *testing.T) {
 					s.run(t, &probes[i])
 				}
 				s.followers(t)
-				if v.alone {
+				if v.alone && !raceEnabled {
 					s.inAnotherProcess(t, tab.engine, v)
 				}
 			})

@@ -209,6 +209,19 @@ func withoutIDs(sent []byte) []byte {
 	return sent
 }
 
+// withoutCloses leaves out the ends of statements. They are not answered, so that those of the loads before, on the loader's
+// connection, may arrive at any time.
+func withoutCloses(sent []byte) (rest []byte) {
+	for p := sent; len(p) > 4; {
+		n := min(4+(int(p[0])|int(p[1])<<8|int(p[2])<<16), len(p))
+		if p[4] != 0x19 {
+			rest = append(rest, p[:n]...)
+		}
+		p = p[n:]
+	}
+	return rest
+}
+
 // sends runs op on a connection of db and returns what went to the server, without what connecting takes, and with a ping at the end:
 // a statement may be closed without an answer.
 func sends(t *testing.T, db *sql.DB, p *tap, op func(context.Context, *sql.Conn, string) error, hint string) [][]byte {
@@ -262,7 +275,7 @@ func TestTheServerIsSentTheSameBytesInAsManyRoundTripsAndNoneForAHit(t *testing.
 			b := newBed(t, w.open(t))
 			d, p := tapped(t, b.WithParams(w.with...))
 			nothing := func(context.Context, *sql.Conn, string) error { return nil }
-			ping := size(sends(t, dbtest.OpenDB(t, d.Connector(t)), p, nothing, ""))
+			ping := bytes.Join(sends(t, dbtest.OpenDB(t, d.Connector(t)), p, nothing, ""), nil)
 			joined := func(sent [][]byte) []byte {
 				all := bytes.Join(sent, nil)
 				if d.Engine == dbtest.EngineMariaDB {
@@ -281,7 +294,12 @@ func TestTheServerIsSentTheSameBytesInAsManyRoundTripsAndNoneForAHit(t *testing.
 					continue
 				}
 				before := h.Stats().Dials
-				if got := sends(t, wrapped, p, op, "/* @cache ttl=10m */"); size(got) != ping {
+				got = sends(t, wrapped, p, op, "/* @cache ttl=10m */")
+				hits := bytes.Join(got, nil)
+				if d.Engine == dbtest.EngineMariaDB {
+					hits = withoutCloses(hits)
+				}
+				if len(hits) != len(ping) {
 					t.Errorf("%s: a hit sent %s, want no more than a ping: %q", name, size(got), got)
 				}
 				if n := h.Stats().Dials - before; n != 0 {
