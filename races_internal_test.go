@@ -5,6 +5,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 )
 
 // forgetful is Config.Local.Disabled, which New refuses where there is no real Redis.
@@ -84,5 +87,47 @@ func TestCallersWhoAskAgainAfterALongLoadCostNoOther(t *testing.T) {
 				t.Errorf("Redis away %t: %d loads, want 1", away, n)
 			}
 		})
+	}
+}
+
+// A Redis whose clock is set, or a failover to one whose clock is another, neither brings old rows back nor keeps new
+// ones out. No process compares its own clock with anybody's.
+func TestAClockOfRedisThatIsSetBackOrForthKeepsNoRowsOutAndBringsNoneBack(t *testing.T) {
+	for _, jump := range []time.Duration{-time.Hour, -time.Minute, time.Minute} {
+		m := miniredis.RunT(t)
+		c := newClient(t, &redis.Options{Addr: m.Addr()})
+		f := redisFleet(t, c, nil, nil)
+		a, b := f.store(), f.store()
+		defer a.close()
+		defer b.close()
+		ctx, tags := t.Context(), []string{"t"}
+		obtain := func(s sharedStore) lease {
+			t.Helper()
+			l, err := s.obtain(ctx, "k", tags, time.Second, time.Hour)
+			if err != nil || !l.won {
+				t.Fatalf("%v: %v, %v", jump, l, err)
+			}
+			return l
+		}
+		put := func(s sharedStore, l lease, n int, want putOutcome) {
+			t.Helper()
+			if out, err := s.put(ctx, l, testEntry(t, n)); err != nil || out != want {
+				t.Errorf("%v: put %d gave %v, %v; want %v", jump, n, out, err, want)
+			}
+		}
+		now := time.Now()
+		m.SetTime(now)
+		slow := obtain(a)
+		m.FastForward(2 * time.Second) // its lease ends
+		m.SetTime(now.Add(2 * time.Second))
+		put(b, obtain(b), 2, putStored)
+		m.SetTime(now.Add(2*time.Second + jump))
+		put(a, slow, 1, putFenced) // it was overtaken, whatever the clock says
+		l := obtain(b)
+		m.FastForward(2 * time.Second)
+		put(b, l, 3, putStored) // alone, though late
+		if e, err := a.get(ctx, "k", tags); err != nil || e == nil || e.result.NumRows() != 3 {
+			t.Errorf("%v: found %v, %v; want the newest", jump, e, err)
+		}
 	}
 }
