@@ -1047,7 +1047,7 @@ func (h *hearing) invalidatedElsewhere(tags []string) {
 		h.note("invalidated " + t)
 	}
 }
-func (h *hearing) doubted()           { h.note("doubted") }
+func (h *hearing) doubted() { h.note("doubted") }
 func (h *hearing) fencedElsewhere(tags []string) {
 	for _, t := range tags {
 		h.note("fenced " + t)
