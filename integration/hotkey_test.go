@@ -146,7 +146,11 @@ func (r *hotReport) read(ctx context.Context, db *sql.DB, query string, reads in
 	left.Store(int64(reads))
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	for range hotReaders / hotProcesses {
+	readers := hotReaders / hotProcesses
+	if raceEnabled {
+		readers /= 10
+	}
+	for range readers {
 		wg.Go(func() {
 			last, outcomes, took := map[int]time.Duration{}, map[string]int{}, make([]int, len(r.Took))
 			var failed []string
@@ -184,7 +188,7 @@ func (r *hotReport) read(ctx context.Context, db *sql.DB, query string, reads in
 func TestReadersOfAHotKeyThatIsWrittenAllTheTimeGetNewRowsForOneLoadAWrite(t *testing.T) {
 	reads := hotReads
 	if raceEnabled {
-		reads = hotReads / 20
+		reads = hotReads / 50
 	}
 	rdb, ns := dbtest.Redis(t)
 	b := newBed(t, dbtest.PQ(t))
