@@ -140,7 +140,7 @@ func TestAReadInASnapshotIsTheSnapshots(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer tx.Rollback()
+		defer func() { _ = tx.Rollback() }() // it has only read
 		wantText(t, tx, "one", sqlherd.Bypassed, query, 1)
 		mustExec(t, there, "UPDATE items SET v = 'later' WHERE id = 1")
 		wantText(t, there, "later", sqlherd.Miss, query, 1)
