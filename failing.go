@@ -1,7 +1,6 @@
 package sqlherd
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"github.com/maypok86/otter/v2"
@@ -27,11 +26,12 @@ type failingKey struct {
 // failingKeys remembers the keys whose last load found the database unavailable.
 type failingKeys struct {
 	cache *otter.Cache[string, *failingKey]
+	dice  *dice
 }
 
-func newFailingKeys() (*failingKeys, error) {
+func newFailingKeys(draws *dice) (*failingKeys, error) {
 	c, err := otter.New(&otter.Options[string, *failingKey]{MaximumSize: keysRemembered})
-	return &failingKeys{cache: c}, err
+	return &failingKeys{cache: c, dice: draws}, err
 }
 
 // get returns the failure of a key that is backing off at now, or nil.
@@ -50,7 +50,7 @@ func (f *failingKeys) add(key string, err error, now int64) {
 		}
 		if k.count > 1 {
 			d := min(backoffMin<<min(k.count-2, 16), backoffMax)
-			k.until = now + int64(d/2+rand.N(d/2+1))
+			k.until = now + int64(f.dice.halfToWhole(d))
 		}
 		return k, otter.WriteOp
 	})

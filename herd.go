@@ -148,7 +148,7 @@ func newEngine(cfg *Config, c *counters, observe Observer, log *slog.Logger) (*e
 	if g.mem, err = newMemory(cfg.Local, g.epochs); err != nil {
 		return nil, err
 	}
-	if g.failures, err = newFailingKeys(); err != nil {
+	if g.failures, err = newFailingKeys(&g.dice); err != nil {
 		return nil, err
 	}
 	if g.unfit, err = newUnfitKeys(); err != nil {

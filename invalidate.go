@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -251,7 +250,7 @@ func (q *retryQueue) run() {
 		case <-q.wake:
 		}
 		for pause := retryPauseMin; !q.flush(); pause = min(2*pause, retryPauseMax) {
-			t := time.NewTimer(pause/2 + rand.N(pause/2+1))
+			t := time.NewTimer(q.g.dice.halfToWhole(pause))
 			select {
 			case <-q.quit:
 				t.Stop()

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"math"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +34,7 @@ type engine struct {
 	counters *counters
 	observe  Observer
 	log      *slog.Logger
+	dice     dice
 
 	// listening says that messages of other processes arrive. While they may be
 	// lost, memory is not trusted without asking Redis.
@@ -161,7 +161,7 @@ func (g *engine) early(e *entry, left int64, beta float64) bool {
 	if float64(left) >= window || left >= (e.soft-e.stored)/4 {
 		return false
 	}
-	return rand.Float64() < math.Exp(-float64(left)/window)
+	return g.dice.Float64() < math.Exp(-float64(left)/window)
 }
 
 // trust is how long memory is believed since it was last compared with Redis.
@@ -241,8 +241,10 @@ func (g *engine) flight(ctx context.Context, r *request, mark uint64) (landing, 
 	if err != nil || !a.load {
 		return a.land, err
 	}
-	if doubted.e != nil && !a.shared {
-		return doubted, nil // Redis is away: another load would be the herd
+	if doubted.e != nil && !a.shared && g.epochs.mark(r.slots) == mark {
+		// Redis is away: another load would be the herd. When the epochs have moved, it is a write of
+		// our own that is on its way to Redis, and what a write elsewhere ended is not to be served for that.
+		return doubted, nil
 	}
 	return g.load(ctx, r, key, arrived, mark, a)
 }
@@ -558,7 +560,7 @@ func (g *engine) obtain(ctx context.Context, r *request, mark uint64) (lease, *e
 		}
 		// Half to whole of the pause, so that waiters do not march in step; the end
 		// of the holder's lease is a moment worth looking at.
-		d := pause/2 + rand.N(pause/2+1)
+		d := g.dice.halfToWhole(pause)
 		if l.left > 0 {
 			d = min(d, l.left+time.Millisecond)
 		}
@@ -693,7 +695,7 @@ func (g *engine) loadAndStore(ctx context.Context, r *request, mark uint64, l le
 		return landing{outcome: Bypassed, reason: res.unfit, live: res.live}, nil
 	}
 
-	e, se := newEntry(r, mark, ended, res)
+	e, se := newEntry(r, mark, ended, res, &g.dice)
 	// An invalidation elsewhere since then, whose message was lost, has ended these rows.
 	e.read = began
 	e.checked.Store(began)
@@ -760,14 +762,14 @@ func (g *engine) loadFailed(ctx context.Context, r *request, err error) error {
 }
 
 // newEntry makes the entry of memory and of the store, with one draw of jitter for both, which only shortens.
-func newEntry(r *request, mark uint64, now int64, res loadResult) (*entry, *sharedEntry) {
+func newEntry(r *request, mark uint64, now int64, res loadResult, draws *dice) (*entry, *sharedEntry) {
 	soft, hard, sie := r.pol.TTL, r.pol.TTL+r.pol.SWR, r.pol.SIE
 	if res.rows.NumRows() == 0 {
 		// "Not there" is what a write most often changes, and nothing to fall back on.
 		soft, hard, sie = r.pol.Empty, r.pol.Empty, 0
 	}
 	if j := r.pol.Jitter; j > 0 && soft > 0 {
-		f := 1 - j*rand.Float64()
+		f := 1 - j*draws.Float64()
 		soft = max(time.Duration(f*float64(soft)), time.Millisecond)
 		hard = max(time.Duration(f*float64(hard)), soft)
 	}
@@ -828,7 +830,7 @@ func (g *engine) runRefresh(ctx context.Context, r *request, mark uint64, seen *
 		if out == RefreshFailed {
 			n := seen.work.failed.Add(1)
 			pause := min(backoffMin<<min(n-1, 10), refreshPauseMax)
-			seen.work.quiet.Store(g.now() + int64(pause/2+rand.N(pause/2+1)))
+			seen.work.quiet.Store(g.now() + int64(g.dice.halfToWhole(pause)))
 		}
 	}()
 	if f := g.failures.get(r.key, g.now()); f != nil {

@@ -489,7 +489,7 @@ func TestEntriesStoredTogetherExpireSpreadAndNeverLate(t *testing.T) {
 	lo, hi := time.Hour, time.Duration(0)
 	hlo, hhi := time.Hour, time.Duration(0)
 	for range 1000 {
-		_, se := newEntry(&request{pol: pol}, 0, 0, loadResult{rows: resultOf(1)})
+		_, se := newEntry(&request{pol: pol}, 0, 0, loadResult{rows: resultOf(1)}, new(dice))
 		lo, hi = min(lo, se.soft), max(hi, se.soft)
 		hlo, hhi = min(hlo, se.hard), max(hhi, se.hard)
 	}
