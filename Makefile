@@ -3,6 +3,7 @@
 FUZZTIME  ?= 20s
 BENCHTIME ?= 1s
 BENCH     ?= .
+SEEDS     ?= 10000
 SOAK      ?= 2m
 
 SERVERS_STATE := .cache/servers.json
@@ -28,6 +29,16 @@ soak: ## the fleet under faults for SOAK (2m), each read checked; needs make ser
 
 lint: ## golangci-lint in every module
 	@bash scripts/lint.sh
+
+model: ## check the Promela model of the protocol, and that it can fail
+	@bash scripts/install-spin.sh
+	@bash docs/model/check.sh
+
+simulate: ## random fleets under the promises: SEEDS (10000), a number or from-to
+	SQLHERD_SEEDS=$(SEEDS) go test -run '^TestSimulation$$' -count=1 -timeout=60m .
+
+mutate: ## break the protocol rule by rule in a copy: the tests must notice (20 min)
+	@bash scripts/mutate.sh
 
 fuzz: ## every fuzz target for FUZZTIME (20s)
 	@FUZZTIME=$(FUZZTIME) bash scripts/fuzz.sh

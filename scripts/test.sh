@@ -20,6 +20,7 @@ if [[ ${1-} != --with-servers ]]; then
 	fi
 	build_tools
 	scripts/install-servers.sh
+	scripts/install-spin.sh
 	exec "$SERVERS" run bash scripts/test.sh --with-servers </dev/null
 fi
 
@@ -99,6 +100,8 @@ check "vet" in_modules quietly go vet ./...
 check "vet for darwin, windows and 32 bits" vet_elsewhere
 check "every module alone: build, vet" in_modules alone
 check "lint" scripts/lint.sh
+check "the model of the protocol" docs/model/check.sh
+check "simulation, 10,000 seeds" quietly env SQLHERD_SEEDS=10000 go test -run '^TestSimulation$' -count=1 -timeout=10m .
 # One package at a time: some tests hold the clock against the code.
 check "tests" tests plain -p=1
 GOWORK=off check "every module alone: tests with the race detector" tests "alone, race" -race -shuffle=on

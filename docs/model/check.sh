@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# Checks sqlherd.pml: every configuration exhaustively, and every mutation until
+# a violation is found. Prints one table; fails on any result that is not the
+# expected one, also on a search that did not reach its end. `make model` is this.
+#
+#   check.sh            everything
+#   check.sh NAME       one line of the table, and the trail of its counterexample
+set -euo pipefail
+cd "$(dirname "$0")"
+MODEL=$PWD/sqlherd.pml
+
+# name | expected | options of spin. "holds": no violation in the whole state
+# space. "fails": a mutation, in the smallest configuration that shows it.
+table() {
+	cat <<'END'
+one load|holds|-DR0=2 -DR1=1 -DW0=0 -DNO_REFRESH -DONE_LOAD
+no lost wake-up|holds|-DR0=1 -DR1=2 -DW0=0 -DNO_POLL -DNO_REFRESH
+no lost wake-up, a write|holds|-DR0=1 -DR1=1 -DW0=1 -DNO_POLL
+own write|holds|-DR0=2 -DR1=0 -DREADS=2 -DW0=1 -DNO_REFRESH
+refresh|holds|-DR0=1 -DR1=1 -DW0=1
+two writers|holds|-DR0=1 -DR1=0 -DREADS=2 -DW0=1 -DW1=1 -DNO_REFRESH
+evictions|holds|-DR0=1 -DR1=1 -DW0=1 -DEVICTIONS=2 -DNO_REFRESH
+Redis loses all|holds|-DR0=1 -DR1=1 -DW0=1 -DFLUSHES=1 -DEVICTIONS=1 -DNO_REFRESH
+lost messages|holds|-DR0=1 -DR1=1 -DREADS=2 -DW0=1 -DLOSSY -DNO_REFRESH
+no subscription|holds|-DR0=2 -DR1=0 -DREADS=1 -DW0=0 -DW1=1 -DDEAF
+no subscription, a second read|holds|-DR0=1 -DR1=0 -DREADS=2 -DW0=0 -DW1=1 -DDEAF
+failing calls|holds|-DR0=1 -DR1=1 -DW0=1 -DFAILURES=1 -DNO_REFRESH
+stopped holder, unseen write|holds|-DR0=1 -DR1=1 -DREADS=2 -DW0=0 -DUNSEEN=1 -DEXPIRIES=1 -DNO_REFRESH
+a process dies|holds|-DR0=1 -DR1=1 -DW0=0 -DW1=1 -DCRASH -DNO_REFRESH
+pending left out|fails|-DR0=1 -DR1=1 -DREADS=2 -DW0=1 -DNO_REFRESH -DMUT_NO_PENDING
+stamps not compared|fails|-DR0=1 -DR1=1 -DW0=1 -DNO_REFRESH -DMUT_NO_STAMP_COMPARE
+missing stamp is valid|fails|-DR0=1 -DR1=1 -DW0=1 -DNO_REFRESH -DMUT_MISSING_IS_VALID
+counter instead of random|fails|-DR0=1 -DR1=1 -DW0=1 -DEVICTIONS=1 -DNO_REFRESH -DMUT_COUNTER
+bump before commit|fails|-DR0=1 -DR1=1 -DW0=1 -DNO_REFRESH -DMUT_BUMP_BEFORE_COMMIT
+token per process|fails|-DR0=2 -DR1=0 -DW0=1 -DNO_REFRESH -DMUT_TOKEN_PER_PROCESS
+no second look with the lease|fails|-DR0=1 -DR1=1 -DW0=0 -DNO_REFRESH -DONE_LOAD -DMUT_NO_SECOND_LOOK
+memory under the epoch of the end|fails|-DR0=2 -DR1=0 -DW0=1 -DNO_REFRESH -DMUT_MARK_AFTER_READING
+flights of any epoch|fails|-DR0=2 -DR1=0 -DW0=1 -DNO_REFRESH -DMUT_FLIGHT_OF_ANY_EPOCH
+stamps read after the load|fails|-DR0=1 -DR1=1 -DW0=1 -DNO_REFRESH -DMUT_STAMPS_AFTER_LOAD
+store without fence|fails|-DR0=1 -DR1=1 -DREADS=2 -DW0=0 -DUNSEEN=1 -DEXPIRIES=1 -DNO_REFRESH -DMUT_NO_FENCE
+release another's lease|fails|-DR0=1 -DR1=1 -DW0=1 -DEXPIRIES=1 -DNO_REFRESH -DMUT_RELEASE_ANOTHERS
+message ignored|fails|-DR0=1 -DR1=1 -DREADS=2 -DW0=1 -DNO_REFRESH -DMUT_MESSAGE_IGNORED
+message before the stamp|fails|-DR0=1 -DR1=1 -DREADS=2 -DW0=1 -DNO_REFRESH -DMUT_MESSAGE_BEFORE_STAMP
+trust without subscription|fails|-DR0=1 -DR1=0 -DREADS=2 -DW0=0 -DW1=1 -DDEAF -DNO_REFRESH -DMUT_TRUST_WITHOUT_SUBSCRIPTION
+compared as of the load's end|fails|-DR0=1 -DR1=1 -DREADS=2 -DW0=1 -DLOSSY -DNO_REFRESH -DMUT_CHECKED_AT_THE_END
+failed invalidation forgotten|fails|-DR0=1 -DR1=1 -DW0=1 -DFAILURES=1 -DNO_REFRESH -DMUT_FORGET_FAILED
+a joined load is always believed|fails|-DR0=2 -DR1=0 -DW0=0 -DW1=1 -DDEAF -DNO_REFRESH -DMUT_BELIEVE_ALWAYS
+watch after asking|fails|-DR0=1 -DR1=1 -DW0=1 -DNO_REFRESH -DNO_POLL -DMUT_WATCH_AFTER_ASKING
+lease without end|fails|-DR0=1 -DR1=1 -DW0=0 -DW1=0 -DCRASH -DNO_REFRESH -DMUT_LEASE_WITHOUT_END
+lost messages, no polls|fails|-DR0=1 -DR1=1 -DW0=0 -DLOSSY -DNO_REFRESH -DNO_POLL
+END
+}
+
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+status=0
+
+# check NAME EXPECTED OPTION… prints one line of the table.
+check() {
+	local name=$1 want=$2 got states began ended
+	shift 2
+	began=$(date +%s%N)
+	(
+		cd "$dir"
+		rm -f pan* ./*.trail
+		spin "$@" -a "$MODEL" >spin.out
+		gcc "$([[ $want == holds ]] && echo -O1 || echo -O0)" -w -DSAFETY -DCOLLAPSE -DNOCLAIM -DVECTORSZ=2048 -DMEMLIM=2048 -o pan pan.c
+		./pan -m100000 >pan.out 2>&1 || true
+	)
+	ended=$(date +%s%N)
+	states=$(awk '/states, stored/ { print $1 }' "$dir/pan.out")
+	if [[ -n $(compgen -G "$dir/*.trail") ]]; then
+		got=$(sed -n 's/^pan:1: //p' "$dir/pan.out" | sed 's/ (at depth.*//')
+		got="fails: $got"
+	elif grep -q 'errors: 0' "$dir/pan.out" && ! grep -qE 'Search not completed|max search depth' "$dir/pan.out"; then
+		got=holds
+	else
+		got="unfinished: $(grep -m1 -iE 'error|out of memory|not completed|depth' "$dir/pan.out")"
+	fi
+	local mark=""
+	if [[ ${got%%:*} != "$want" ]]; then
+		status=1 mark="  UNEXPECTED, wanted: $want"
+	fi
+	printf '%-34s %11s %6s  %s%s\n' "$name" "${states:-?}" "$(awk "BEGIN { printf \"%.1f\", ($ended - $began) / 1e9 }")" "$got" "$mark"
+}
+
+printf '%-34s %11s %6s  %s\n' "configuration or mutation" states s result
+found=0
+while IFS='|' read -r name want options; do
+	[[ $# -eq 0 || $name == "$1" ]] || continue
+	found=1
+	read -ra options <<<"$options"
+	check "$name" "$want" "${options[@]}"
+	if [[ $# -gt 0 && -n $(compgen -G "$dir/*.trail") ]]; then
+		mv "$dir"/*.trail "$dir/sqlherd.pml.trail"
+		cp "$MODEL" "$dir/"
+		(cd "$dir" && spin "${options[@]}" -t -p -g -l sqlherd.pml)
+	fi
+done < <(table)
+if ((!found)); then
+	echo "no line of the table is called $1" >&2
+	exit 1
+fi
+exit $status

@@ -1,0 +1,607 @@
+/*
+ * The protocol of sqlherd, as the code has it: one key, one tag, two processes
+ * that share one Redis. README.md says what is modelled and what is left out,
+ * what the properties are, and how to read a counterexample. check.sh runs it.
+ *
+ * A configuration is a set of -D options. Each -DMUT_… breaks one rule of the
+ * protocol; check.sh expects every one of them to be caught.
+ *
+ * Each step names the function it stands for. What is one atomic step here is
+ * one script of Redis, one critical section, or local work that nobody else can see.
+ */
+
+#ifndef R0
+#define R0 2	/* readers in process 0 */
+#endif
+#ifndef R1
+#define R1 1	/* readers in process 1 */
+#endif
+#ifndef READS
+#define READS 1	/* reads of each reader, one after the other */
+#endif
+#ifndef W0
+#define W0 1	/* writes in process 0 */
+#endif
+#ifndef W1
+#define W1 0	/* writes in process 1 */
+#endif
+#ifndef UNSEEN
+#define UNSEEN 0	/* writes by others, which nobody invalidates */
+#endif
+#ifndef EVICTIONS
+#define EVICTIONS 0	/* of the entry, the stamp or the lease, one by one */
+#endif
+#ifndef FLUSHES
+#define FLUSHES 0	/* Redis loses everything */
+#endif
+#ifndef EXPIRIES
+#define EXPIRIES 0	/* of the lease of a holder that lives, but was stopped */
+#endif
+#ifndef FAILURES
+#define FAILURES 0	/* of calls of Redis: without effect, or with one whose reply is lost */
+#endif
+
+#define NR (R0 + R1)
+#define ELSEWHERE 255	/* instead of a version: go and load */
+#define EARLY 1
+#define ASK 2
+#define LOAD 3
+#define WITHOUT 254	/* … without the store */
+#define LEFT 200	/* nobody who lives has the lease that is there */
+#define OF(r) (r < R0 -> 0 : 1)
+
+/* The database. */
+byte committed;	/* the version that a query reads now */
+
+/* Redis. Stamps and tokens: 0 is none. A fresh stamp is one that never was before. */
+bool ePresent; byte eVer, eStamp, eFence;	/* the entry */
+byte lease;	/* the token of the holder */
+byte stamp;
+byte lastStamp, lastFence;
+
+/* The processes. */
+byte epoch[2];	/* epochs.slots, of the one tag */
+byte pending[2];	/* epochs.waits */
+bool mPresent[2]; byte mVer[2], mMark[2];	/* memory */
+bool crashed[2];
+chan told[2] = [2] of { byte };	/* messages "invalidated" on their way, with the version they are about (ghost) */
+
+/* The flights, by the reader who leads: of the kind that asks, and of the kind that loads. */
+bool asking[NR], loading[NR], owned[NR];	/* owned: a refresh, which nobody joins who has not asked */
+byte flightMark[NR];
+byte joined[NR];	/* 1 + the leader whose landing a reader waits for */
+bool landed[NR]; byte landVer[NR], landFloor[NR];
+bool watching[NR], signal[NR];	/* watchers */
+
+/* Ghosts: what is promised. */
+byte own[2];	/* the newest version whose invalidation by this process has returned */
+byte heard[2];	/* … whose message this process has heard */
+byte all;	/* … whose invalidation anywhere has succeeded */
+byte mFloor[2];	/* all, at the moment memory was last compared with Redis */
+byte holder;	/* 1 + the reader who was given the lease that is there */
+byte loads, started[2];
+
+byte evictions = EVICTIONS, flushes = FLUSHES, expiries = EXPIRIES, failures = FAILURES;
+
+#define VALID(p)	(mPresent[p] && mMark[p] == epoch[p])	/* memory.valid */
+
+/* Mutations, as parts of expressions. */
+#ifdef MUT_NO_STAMP_COMPARE
+#define STAMPED(e, s)	true
+#else
+#ifdef MUT_MISSING_IS_VALID
+#define STAMPED(e, s)	(e == s || s == 0)
+#else
+#define STAMPED(e, s)	(s != 0 && e == s)	/* entryCodec.decode: the zero stamp equals nothing */
+#endif
+#endif
+
+#ifdef MUT_NO_PENDING
+#define PENDING(p)	false
+#else
+#define PENDING(p)	(pending[p] > 0)	/* epochs.isPending */
+#endif
+
+#ifdef MUT_FLIGHT_OF_ANY_EPOCH
+#define SAME(m)	true
+#else
+#define SAME(m)	(flightMark[i] == m)	/* flightKey has the mark in it */
+#endif
+
+#ifdef MUT_TOKEN_PER_PROCESS
+#define TOKEN	(p + 1)
+#else
+#define TOKEN	(1 + me * READS + n)	/* rand.Text, fresh for every load */
+#endif
+
+#ifdef DEAF	/* no subscription: engine.trust is 0, and messages go nowhere */
+#ifdef MUT_TRUST_WITHOUT_SUBSCRIPTION
+#define TRUSTED	true
+#else
+#define TRUSTED	false
+#endif
+#else
+#define TRUSTED	true
+#endif
+
+/* memory.put: the entry carries the mark from before its rows were read. */
+inline remember(p, v, mark, floor) {
+	if
+#ifdef MUT_MARK_AFTER_READING
+	:: true -> mPresent[p] = true; mVer[p] = v; mMark[p] = epoch[p]; mFloor[p] = floor
+#else
+	:: epoch[p] == mark -> mPresent[p] = true; mVer[p] = v; mMark[p] = mark; mFloor[p] = floor
+	:: else
+#endif
+	fi
+}
+
+/* The stamp that stamp.lua makes when there is none. */
+inline freshStamp() {
+#ifdef MUT_COUNTER
+	stamp = 1
+#else
+	lastStamp++; stamp = lastStamp
+#endif
+}
+
+/*
+ * The message of put.lua and release.lua, and engine.tellHere: who watches is told. It need not take time: who is told
+ * may take any time to go on.
+ */
+inline tellWaiters() {
+	i = 0;
+	do
+	:: i < NR ->
+		if
+		:: watching[i] -> signal[i] = true
+#ifdef LOSSY
+		:: OF(i) != p && watching[i]
+#endif
+		:: else
+		fi; i++
+	:: else -> break
+	od;
+	i = 0
+}
+
+/* release.lua */
+inline release() {
+	if
+#ifdef MUT_RELEASE_ANOTHERS
+	:: lease != 0 ->
+#else
+	:: lease == token && lease != 0 ->
+#endif
+		assert(holder == me + 1);	/* nobody gives back what is another's */
+		lease = 0; holder = 0; tellWaiters()
+	:: else
+	fi
+}
+
+/* The end of a flight that has no rows to give. */
+inline letGo(code) {
+	i = 0;
+	do
+	:: i < NR ->
+		if
+		:: joined[i] == me + 1 -> joined[i] = 0; landed[i] = true; landVer[i] = code
+		:: else
+		fi; i++
+	:: else -> break
+	od;
+	i = 0; asking[me] = false; loading[me] = false; owned[me] = false
+}
+
+#define OTHERS(what)	(OF(i) == p && i != me && what && SAME(mark))
+
+/*
+ * A reader: queryState.fromMemory, then engine.await, lead, obtainAndLoad, loadAndStore. A hit is fresh or stale as it
+ * comes; who finds stale rows is served, and goes on as the refresh (engine.refresh, runRefresh).
+ */
+proctype Reader(byte p; byte me) {
+	byte n, i, mark, v, floor, s, ev, es, token, fence;
+	byte ownFloor, heardFloor, allFloor;
+	bool won, refreshing, ep, shared, memoryOnly, present;
+	byte kind;	/* of the flight that was joined */
+	{
+	/* Readers of one process are alike: let them begin in one order. */
+	atomic { started[p] == me - p * R0 -> started[p]++ }
+next:	atomic {
+		v = 0; floor = 0; s = 0; ev = 0; es = 0; token = 0; fence = 0; mark = 0; i = 0;
+		won = false; refreshing = false; ep = false; shared = false; memoryOnly = false; present = false; kind = 0;
+		ownFloor = 0; heardFloor = 0; allFloor = 0;
+		if
+		:: n == READS -> goto done
+		:: else -> n++
+		fi;
+		/* The read begins: what it must not be older than. */
+		ownFloor = own[p]; heardFloor = heard[p]; allFloor = all;
+		/* engine.look: trust may be over at any time */
+		if
+		:: VALID(p) && TRUSTED -> v = mVer[p]; floor = mFloor[p]; memoryOnly = true; goto serve
+		:: true
+		fi;
+		/* engine.await, flight: join the load that somebody waits for */
+		mark = epoch[p]; i = 0;
+		do
+		:: i < NR && OTHERS(loading[i] && !owned[i]) -> joined[me] = i + 1; landed[me] = false; i = 0; kind = EARLY; goto follow
+		:: i < NR && !OTHERS(loading[i] && !owned[i]) -> i++
+		:: i == NR -> break
+		od;
+		i = 0
+	}
+asks:	atomic {
+		i = 0;
+		do
+		:: i < NR && OTHERS(asking[i]) -> joined[me] = i + 1; landed[me] = false; i = 0; kind = ASK; goto follow
+		:: i < NR && !OTHERS(asking[i]) -> i++
+		:: i == NR -> break
+		od;
+		i = 0;
+		asking[me] = true; flightMark[me] = mark;
+		/* engine.ask: look again */
+		if
+		:: VALID(p) && TRUSTED -> v = mVer[p]; floor = mFloor[p]; memoryOnly = true; goto land
+		:: true
+		fi;
+		shared = !PENDING(p);
+		if
+		:: !shared && VALID(p) -> v = mVer[p]; floor = mFloor[p]; memoryOnly = true; goto land
+		:: !shared && !VALID(p) -> letGo(WITHOUT); goto load
+		:: else
+		fi
+	}
+	/* engine.fetch, redisStore.get: entry and stamps are on different servers, and no transaction */
+ask:	atomic { ep = ePresent; ev = eVer; es = eStamp; floor = all }
+	atomic {
+		s = stamp;
+		if
+		:: failures > 0 -> failures--;
+			/* Redis is away: what memory has is within its TTL */
+			if
+			:: VALID(p) -> v = mVer[p]; floor = mFloor[p]; memoryOnly = true; goto land
+			:: else -> shared = false; letGo(WITHOUT); goto load
+			fi
+		:: ep && STAMPED(es, s) -> v = ev; remember(p, v, mark, floor); goto land
+		:: !(ep && STAMPED(es, s)) ->
+			/* nobody shall be served from memory what Redis has no more */
+			if
+			:: VALID(p) -> mPresent[p] = false
+			:: else
+			fi;
+			letGo(ELSEWHERE)
+		fi
+	}
+load:	/* engine.load: the flight of the second kind; a refresh may be under way */
+	atomic {
+		i = 0;
+		do
+		:: i < NR && OTHERS(loading[i]) ->
+			if
+			:: refreshing -> i = 0; goto next	/* flight.Group.Start */
+			:: else -> joined[me] = i + 1; landed[me] = false; i = 0; kind = LOAD; goto follow
+			fi
+		:: i < NR && !OTHERS(loading[i]) -> i++
+		:: i == NR -> break
+		od;
+		i = 0;
+		loading[me] = true; owned[me] = refreshing; flightMark[me] = mark;
+		if
+		:: !shared -> goto query
+		:: else
+		fi
+	}
+	/* engine.obtain: watch before asking, or the message may pass between the two */
+obtain:
+#ifndef MUT_WATCH_AFTER_ASKING
+	atomic { watching[me] = true; signal[me] = false }
+#endif
+	atomic {	/* obtain.lua */
+		token = TOKEN;
+		if
+		:: failures > 0 -> failures--; watching[me] = false; shared = false; goto query
+		:: lease == 0 || lease == token ->
+			assert(holder == 0 || holder == me + 1);	/* one holder at a time */
+			lease = token; holder = me + 1; won = true; present = ePresent; watching[me] = false;
+			lastFence++; fence = lastFence
+		:: lease != 0 && lease != token -> won = false
+		fi;
+#ifndef MUT_STAMPS_AFTER_LOAD
+		/* stamp.lua, in the same trip: on another server, but nobody can tell */
+		if
+		:: stamp == 0 -> freshStamp()
+		:: else
+		fi;
+		s = stamp;
+#endif
+		ep = false; ev = 0; es = 0
+	}
+	if
+	:: won -> goto mine
+	:: !won && refreshing -> goto elsewhere
+	:: !won && !refreshing
+	fi;
+#ifdef MUT_WATCH_AFTER_ASKING
+	atomic { watching[me] = true; signal[me] = false }
+#endif
+	/* the select of engine.obtain: a message, or a pause that ends */
+	atomic {
+#ifdef NO_POLL
+		(signal[me])
+#else
+		(signal[me] || lease == 0)
+#endif
+		-> watching[me] = false; signal[me] = false
+	}
+	atomic { ep = ePresent; ev = eVer; es = eStamp; floor = all }
+	atomic {
+		s = stamp;
+		if
+		:: ep && STAMPED(es, s) -> v = ev; remember(p, v, mark, floor); goto land
+		:: else -> goto obtain
+		fi
+	}
+
+mine:	/* somebody may have stored between our look and the lease */
+#ifndef MUT_NO_SECOND_LOOK
+	if
+	:: !present
+	:: present ->
+		atomic { ep = ePresent; ev = eVer; es = eStamp; floor = all }
+		atomic {
+			if
+			:: ep && STAMPED(es, stamp) && !refreshing -> v = ev; remember(p, v, mark, floor); release(); goto land
+			:: else
+			fi
+		}
+	fi;
+#endif
+query:	/* engine.loadAndStore: checked is from before the query */
+	atomic {
+		floor = all;
+#ifdef ONE_LOAD
+		loads++; assert(loads == 1)
+#endif
+	}
+	v = committed;	/* the database answers as of one moment of the query */
+	atomic {
+#ifdef MUT_STAMPS_AFTER_LOAD
+		if
+		:: shared && stamp == 0 -> freshStamp()
+		:: else
+		fi;
+		s = stamp;
+#endif
+#ifdef MUT_CHECKED_AT_THE_END
+		floor = all;
+#endif
+		remember(p, v, mark, floor);
+		if
+		:: !won -> goto land
+		:: won && PENDING(p) -> release(); goto land
+		:: else
+		fi
+	}
+	atomic {	/* put.lua */
+		if
+		:: failures > 0 -> failures--
+#ifdef MUT_NO_FENCE
+		:: true ->
+#else
+		:: lease == token || (lease == 0 && !(ePresent && eFence > fence)) ->
+#endif
+			/* What was loaded under an earlier lease never replaces what was loaded under a later one. */
+			assert(!(ePresent && eFence > fence));
+			ePresent = true; eVer = v; eStamp = s; eFence = fence;
+			if
+			:: lease == token -> lease = 0; holder = 0
+			:: else
+			fi;
+			tellWaiters()
+#ifndef MUT_NO_FENCE
+		:: !(lease == token || (lease == 0 && !(ePresent && eFence > fence)))
+#endif
+		fi
+	}
+
+land:	/* The flights land: those who have joined get the same. */
+	atomic {
+		i = 0;
+		do
+		:: i < NR ->
+			if
+			:: joined[i] == me + 1 -> joined[i] = 0; landed[i] = true; landVer[i] = v; landFloor[i] = floor
+			:: else
+			fi; i++
+		:: else -> break
+		od;
+		i = 0; asking[me] = false; loading[me] = false; owned[me] = false; flightMark[me] = 0;
+		if
+		:: won && holder == me + 1 -> holder = LEFT	/* the call that would have given it back has failed */
+		:: else
+		fi;
+		s = 0; ev = 0; es = 0; ep = false; token = 0; fence = 0; won = false; shared = false; present = false; mark = 0;
+		if
+		:: refreshing -> goto next
+		:: else -> goto serve
+		fi
+	}
+follow:	atomic {
+		landed[me] -> landed[me] = false; v = landVer[me]; floor = landFloor[me]; landVer[me] = 0; landFloor[me] = 0;
+		if
+		:: kind == ASK && v == ELSEWHERE -> shared = true; v = 0; goto load
+		:: kind == ASK && v == WITHOUT -> shared = false; v = 0; goto load
+		:: kind == LOAD && v == ELSEWHERE -> v = 0; goto load
+		:: else
+		fi;
+		memoryOnly = true;
+#ifndef MUT_BELIEVE_ALWAYS
+		/* engine.believes: the rows of a load that began before count like those of memory */
+		if
+		:: kind != ASK && !TRUSTED && kind == EARLY -> memoryOnly = false; goto asks
+		:: kind != ASK && !TRUSTED && kind == LOAD -> memoryOnly = false; goto load
+		:: else
+		fi;
+#endif
+		goto land
+	}
+elsewhere:	/* errElsewhere: who has joined the refresh tries for itself */
+	atomic { letGo(ELSEWHERE); flightMark[me] = 0; watching[me] = false; goto next }
+serve:	/* THE PROMISES */
+	atomic {
+		assert(v >= ownFloor);
+		assert(v >= heardFloor);
+		if
+#ifdef DEAF
+		:: memoryOnly && kind != ASK -> assert(v >= allFloor)	/* nothing is believed that was not compared since the read began */
+		:: memoryOnly && kind == ASK -> assert(v >= floor)
+#else
+		:: memoryOnly -> assert(v >= floor)
+#endif
+		:: else -> assert(v >= allFloor)
+		fi;
+		memoryOnly = false;
+		if
+		:: goto next
+#ifndef NO_REFRESH
+		:: refreshing = true; mark = epoch[p]; shared = !PENDING(p); goto load
+#endif
+		fi
+	}
+	} unless { crashed[p] };
+done:	skip
+}
+
+/* The message of invalidate.lua: it may come late, out of step with everything else, or never. */
+inline tellOthers() {
+#ifndef DEAF
+	if
+	:: nfull(told[1 - p]) -> told[1 - p]!w
+#ifdef LOSSY
+	:: true
+#else
+	:: full(told[1 - p])
+#endif
+	fi
+#else
+	skip
+#endif
+}
+
+#define MAX(a, b) (a > b -> a : b)
+
+/* A writer: tx.Commit or conn.exec, then Herd.wrote. */
+proctype Writer(byte p) {
+	byte w;
+	{
+#ifdef MUT_BUMP_BEFORE_COMMIT
+	w = committed + 1;
+#else
+	atomic { committed++; w = committed }
+#endif
+	atomic { pending[p]++; epoch[p]++ }	/* Herd.invalidate: epochs.hold, epochs.move */
+trip:	/* redisStore.invalidate; later retryQueue.flush */
+#ifdef MUT_MESSAGE_BEFORE_STAMP
+	atomic { tellOthers() }
+#endif
+	atomic {
+		if
+		:: failures > 0 -> failures--; own[p] = MAX(own[p], w);
+			if
+			:: true
+			:: stamp = 0; tellOthers()	/* the reply is lost */
+			fi;
+#ifdef MUT_FORGET_FAILED
+			pending[p]--; goto done
+#else
+			goto trip
+#endif
+		:: true
+		fi;
+		/* invalidate.lua */
+#ifdef MUT_COUNTER
+		if
+		:: stamp > 0 -> stamp++
+		:: else
+		fi;
+#else
+		stamp = 0;
+#endif
+#ifndef MUT_MESSAGE_BEFORE_STAMP
+		tellOthers()
+#endif
+	}
+#ifdef MUT_BUMP_BEFORE_COMMIT
+	pending[p]--;
+	atomic { committed++; own[p] = MAX(own[p], w); all = MAX(all, w) }
+#else
+	atomic { pending[p]--; own[p] = MAX(own[p], w); all = MAX(all, w) }
+#endif
+	} unless { crashed[p] };
+done:	skip
+}
+
+/* All that happens by itself. */
+proctype World() {
+	byte w, i;
+end:	do
+	:: atomic { told[0]?w -> heard[0] = MAX(heard[0], w); w = 0;
+#ifndef MUT_MESSAGE_IGNORED
+		epoch[0]++	/* engine.invalidatedElsewhere */
+#endif
+	}
+	:: atomic { told[1]?w -> heard[1] = MAX(heard[1], w); w = 0;
+#ifndef MUT_MESSAGE_IGNORED
+		epoch[1]++
+#endif
+	}
+#if EVICTIONS > 0
+	:: atomic { evictions > 0 && ePresent -> evictions--; ePresent = false; eVer = 0; eStamp = 0; eFence = 0 }
+	:: atomic { evictions > 0 && stamp != 0 -> evictions--; stamp = 0 }
+	:: atomic { evictions > 0 && lease != 0 -> evictions--; lease = 0; holder = 0 }
+#endif
+#if FLUSHES > 0
+	:: atomic { flushes > 0 -> flushes--; ePresent = false; eVer = 0; eStamp = 0; eFence = 0; stamp = 0; lease = 0; holder = 0 }
+#endif
+#if EXPIRIES > 0
+	:: atomic { expiries > 0 && lease != 0 -> expiries--; lease = 0; holder = 0 }
+#endif
+#ifndef MUT_LEASE_WITHOUT_END
+	:: atomic { (holder == LEFT || (holder != 0 && crashed[OF(holder - 1)])) -> lease = 0; holder = 0 }	/* PX of a lease that nobody renews */
+#endif
+#ifdef CRASH
+	:: atomic { !crashed[1] -> crashed[1] = true; mPresent[1] = false; mVer[1] = 0; mMark[1] = 0; mFloor[1] = 0; pending[1] = 0; i = R0;
+		do
+		:: i < NR -> asking[i] = false; loading[i] = false; owned[i] = false; joined[i] = 0; watching[i] = false; signal[i] = false; flightMark[i] = 0; i++
+		:: else -> break
+		od; i = 0 }
+#endif
+#if UNSEEN > 0
+	:: atomic { committed < UNSEEN -> committed++ }
+#endif
+	od
+}
+
+init {
+	byte i;
+	atomic {
+		i = 0;
+		do
+		:: i < NR -> run Reader(OF(i), i); i++
+		:: else -> break
+		od;
+		i = 0;
+		do
+		:: i < W0 -> run Writer(0); i++
+		:: else -> break
+		od;
+		i = 0;
+		do
+		:: i < W1 -> run Writer(1); i++
+		:: else -> break
+		od;
+		i = 0;
+		run World()
+	}
+}
