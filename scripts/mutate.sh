@@ -83,18 +83,13 @@ mutate "lost answer of a write is no write" conn.go \
 	'err == nil'
 mutate "pending left out" tags.go \
 	'if e.waits[s].Load() > 0 {' \
-	'if false {'
+	'if e.waits[s].Load() < 0 {'
 mutate "failed invalidation forgotten" invalidate.go \
 	'h.retry.add(tags, slots)' \
 	'g.epochs.free(slots)'
 mutate "memory filled under the new epoch" memstore.go \
-	'	if m.cache == nil || m.epochs.mark(e.slots) != e.mark {
-		return
-	}' \
-	'	if m.cache == nil {
-		return
-	}
-	e.mark = m.epochs.mark(e.slots)'
+	'if m.cache == nil || m.epochs.mark(e.slots) != e.mark {' \
+	'if e.mark = m.epochs.mark(e.slots); m.cache == nil {'
 mutate "flights of any epoch" swr.go \
 	'b = binary.BigEndian.AppendUint64(b, mark)' \
 	'b = binary.BigEndian.AppendUint64(b, 0*mark)'
