@@ -88,8 +88,10 @@ mutate "failed invalidation forgotten" invalidate.go \
 	'h.retry.add(tags, slots)' \
 	'g.epochs.free(slots)'
 mutate "memory filled under the new epoch" memstore.go \
-	'if m.cache == nil || m.epochs.mark(e.slots) != e.mark {' \
-	'if e.mark = m.epochs.mark(e.slots); m.cache == nil {'
+	'	if m.epochs.mark(e.slots) != e.mark {
+' \
+	'	if e.mark = m.epochs.mark(e.slots); false {
+'
 mutate "flights of any epoch" swr.go \
 	'b = binary.BigEndian.AppendUint64(b, mark)' \
 	'b = binary.BigEndian.AppendUint64(b, 0*mark)'
