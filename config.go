@@ -125,10 +125,15 @@ type Config struct {
 	// Redis. Defaults to RedisTimeoutDefault (50ms).
 	RedisTimeout time.Duration
 
-	// Strict fences the tags of a transaction before its COMMIT, so that not even
-	// a process that dies between its commit and its invalidation leaves a stale entry. It
-	// costs every write one more round trip to Redis. It is not built yet: New refuses true.
-	// Defaults to false.
+	// Strict fences the tables and tags of a write in Redis before it is sent, and those of
+	// a transaction before its COMMIT, so that not even a process that dies between its commit and its
+	// invalidation leaves old rows behind. While a tag is fenced, no process serves or stores
+	// results that depend on it; they are loaded (reason "fenced") and kept in memory for a second at most.
+	// The fence ends with the invalidation that follows the commit; that of a writer
+	// that died, or whose commit nobody has answered, within 30 s. It costs every write that invalidates something one more
+	// round trip to Redis. When Redis cannot be told, the write goes on as without Strict, and is counted in
+	// Stats.FenceErrors. Soft invalidations are not fenced. Has no effect without Redis,
+	// where nothing outlives the process. Every process of the fleet that writes should have it. Defaults to false.
 	Strict bool
 
 	// StrictHints fails a query whose hint is malformed, with a *HintError;
@@ -283,9 +288,6 @@ func (c *Config) validate() error {
 	if c.Redis != nil && c.Default.Lease >= LeaseMin && c.RedisTimeout > c.Default.Lease/2 {
 		bad("RedisTimeout", c.RedisTimeout,
 			fmt.Sprintf("must be at most half of Config.Default.Lease (%v), or a lease may end while its renewal is on the way", c.Default.Lease))
-	}
-	if c.Strict {
-		bad("Strict", true, "must be false: fences around COMMIT are not built yet")
 	}
 	between("ReplicaLag", c.ReplicaLag, 0, ReplicaLagMax)
 	for i, k := range c.EntryKeys {

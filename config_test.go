@@ -54,7 +54,7 @@ func TestAFullConfigIsValid(t *testing.T) {
 		RulesFile: "does/not/exist.yaml", // reading it is the watcher's
 		Local:     LocalConfig{TTL: off, Disabled: true},
 		Tables:    []string{"public.products"}, MaxLoads: 1, LoadTimeout: time.Second, MaxDBConns: 1,
-		LoadOnCallerConn: true, RedisTimeout: time.Second, StrictHints: true, ReplicaLag: time.Second,
+		LoadOnCallerConn: true, RedisTimeout: time.Second, Strict: true, StrictHints: true, ReplicaLag: time.Second,
 		EntryKeys: [][]byte{[]byte(strings.Repeat("k", 32))}, Logger: slog.New(slog.DiscardHandler),
 	}.withDefaults()
 	if err := c.validate(); err != nil {
@@ -93,7 +93,6 @@ func TestEveryInvalidFieldIsReportedByItsName(t *testing.T) {
 		{Config{MaxDBConns: -1}, "Config.MaxDBConns is -1; must be at least 0 (0: unlimited)"},
 		{Config{RedisTimeout: time.Minute}, "Config.RedisTimeout is 1m0s; must be from 1ms to 10s"},
 		{Config{Redis: rdb, RedisTimeout: 2 * time.Second}, "Config.RedisTimeout is 2s; must be at most half of Config.Default.Lease (3s), or a lease may end while its renewal is on the way"},
-		{Config{Strict: true}, "Config.Strict is true; must be false: fences around COMMIT are not built yet"},
 		{Config{ReplicaLag: -1}, "Config.ReplicaLag is -1ns; must be from 0s to 1h0m0s"},
 		{Config{EntryKeys: [][]byte{[]byte("secret")}}, "Config.EntryKeys[0] is 6 bytes long; must be 32 bytes long"},
 		{Config{EntryKeys: [][]byte{make([]byte, 32)}}, "Config.EntryKeys[0] is all zeros; must be random"},
@@ -106,7 +105,7 @@ func TestEveryInvalidFieldIsReportedByItsName(t *testing.T) {
 }
 
 func TestAllInvalidFieldsAreReportedTogether(t *testing.T) {
-	c := Config{MaxLoads: -1, Strict: true, Default: Policy{TTL: TTLMax + 1, Jitter: 2}, EntryKeys: [][]byte{nil, nil}}.withDefaults()
+	c := Config{MaxLoads: -1, RedisTimeout: -1, Default: Policy{TTL: TTLMax + 1, Jitter: 2}, EntryKeys: [][]byte{nil, nil}}.withDefaults()
 	err := c.validate()
 	if err == nil {
 		t.Fatal("no error")

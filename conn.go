@@ -38,6 +38,7 @@ type conn struct {
 	txUnknown bool         // it cannot be told whether a transaction is open; tainted as well
 	dropAfter bool         // the bare driver's connection would not survive what happened
 	dirty     writeEffects // what the open transaction, or one that may be open, has written
+	carried   *writeFence  // of a statement that the driver wants prepared: it runs next, as that
 
 	idling bool // among the budget's idlers; guarded by its mutex
 
@@ -185,8 +186,9 @@ func (c *conn) note(p *plan) {
 	}
 }
 
-// noteEffects records what the end of p means: e is what it may have written, err how it ended.
-func (c *conn) noteEffects(ctx context.Context, p *plan, e writeEffects, err error) {
+// noteEffects records what the end of p means: e is what it may have written, err how it ended, and
+// f the fence that was put up for it, if any.
+func (c *conn) noteEffects(ctx context.Context, p *plan, e writeEffects, err error, f *writeFence) {
 	if err != nil && (c.inTx || c.textTx) && c.src.dialect != PostgreSQL {
 		// MySQL rolls back at a deadlock, SQLite for OR ROLLBACK and when its disk is full. What
 		// comes after is no longer in a transaction, and a rollback does not take it back.
@@ -198,16 +200,63 @@ func (c *conn) noteEffects(ctx context.Context, p *plan, e writeEffects, err err
 	if e.all {
 		c.h.wroteUnknown(p)
 	}
+	var written writeEffects
 	if e.any() {
 		within := c.inTx || c.textTx || c.txUnknown
 		if within {
 			c.dirty.add(e)
 		}
 		if (!within || c.txUnknown || c.txBroken) && p.mayHaveWritten(err) {
-			c.h.wrote(ctx, e)
+			written.add(e)
 		}
 	}
-	c.noteTx(ctx, p, err)
+	written.add(c.noteTx(p, err))
+	c.h.settle(ctx, written, f, err)
+}
+
+// fence puts up a fence for what running p may commit, if it may commit anything: e, which it writes itself, and what
+// the open transaction has written. It follows noteEffects; note has been called.
+func (c *conn) fence(ctx context.Context, p *plan, e writeEffects) *writeFence {
+	if !c.h.cfg.Strict {
+		return nil
+	}
+	var may writeEffects
+	if p.hasEffects || e.any() {
+		within := c.inTx || c.textTx || c.txUnknown
+		ends := c.endsTx(p)
+		if !within || c.txUnknown || c.txBroken || ends {
+			may.add(e)
+		}
+		if ends {
+			may.add(c.dirty)
+		}
+	}
+	if f := c.carried; f != nil {
+		c.carried = nil
+		if f.covers(may) {
+			f.keep(context.WithoutCancel(ctx))
+			return f
+		}
+		f.lift(ctx)
+	}
+	return c.h.fence(ctx, may)
+}
+
+// carry keeps f for the statement that database/sql prepares next, because the driver has
+// asked for that. Should it never run, the fence is lifted with the next use of c, or when c goes back to the pool.
+func (c *conn) carry(f *writeFence) {
+	if f != nil {
+		f.stop()
+		c.carried = f
+	}
+}
+
+// drop lifts a fence that was carried in vain.
+func (c *conn) drop() {
+	if f := c.carried; f != nil {
+		c.carried = nil
+		f.lift(context.Background())
+	}
 }
 
 // noteTx follows the transactions that statements begin and end by their text.
@@ -224,27 +273,36 @@ func (c *conn) noteEffects(ctx context.Context, p *plan, e writeEffects, err err
 //	SAVEPOINT and its kin        any                       the same              kept
 //	SAVEPOINT and its kin        none (SQLite begins one)  cannot be told        invalidated, kept
 //	what may commit by itself    any                       cannot be told        invalidated, kept
-func (c *conn) noteTx(ctx context.Context, p *plan, err error) {
-	within := c.inTx || c.textTx
+//
+// It returns what is to be invalidated.
+func (c *conn) noteTx(p *plan, err error) writeEffects {
 	switch {
-	case p.tx == sqllex.TxInside && within && !c.txUnknown:
-		return
+	case !c.endsTx(p):
+		return writeEffects{}
 	case p.tx == sqllex.TxBegin && err == nil && !c.inTx:
 		c.txBroken = false
-		c.h.wrote(ctx, c.dirty)
-		return
+		return c.dirty
 	case p.tx == sqllex.TxEnd && err == nil && !c.inTx:
 		dirty := c.dirty
 		c.textTx, c.txBroken, c.dirty = false, false, writeEffects{}
-		c.h.wrote(ctx, dirty)
-		return
-	case p.tx == sqllex.TxNone && (!within || !p.stmt.Commits):
-		return
+		return dirty
 	}
 	// From here on every write invalidates at once, and again when it may be committed.
 	c.txUnknown, c.textTx = true, false
 	c.taint(p)
-	c.h.wrote(ctx, c.dirty)
+	return c.dirty
+}
+
+// endsTx says whether p may end the open transaction, or one that may be open.
+func (c *conn) endsTx(p *plan) bool {
+	within := c.inTx || c.textTx
+	switch p.tx {
+	case sqllex.TxInside:
+		return !within || c.txUnknown
+	case sqllex.TxNone:
+		return within && p.stmt.Commits
+	}
+	return true
 }
 
 // takeRows returns the rows that sqlmw has wrapped, with its error.
@@ -285,6 +343,8 @@ func (c *conn) exec(ctx context.Context, st *stmt, query string, args []driver.N
 		return nil, err
 	}
 	c.note(p)
+	f, returned := c.fence(ctx, p, effects), false
+	defer f.guard(&returned)
 	var res driver.Result
 	if st == nil {
 		res, err = realExec(ctx, real, query, args)
@@ -294,14 +354,16 @@ func (c *conn) exec(ctx context.Context, st *stmt, query string, args []driver.N
 			res, err = realStmtExec(ctx, real, rst, args)
 		}
 	}
+	returned = true
 	if err == driver.ErrSkip && st == nil {
 		// database/sql prepares it next, and the statement will tell.
+		c.carry(f)
 		return nil, err
 	}
 	if bad != nil {
 		c.h.counters.hintErrors.Add(1)
 	}
-	c.noteEffects(ctx, p, effects, err)
+	c.noteEffects(ctx, p, effects, err, f)
 	return res, err
 }
 
@@ -329,6 +391,8 @@ func (c *conn) runRows(ctx context.Context, st *stmt, p *plan, query string, arg
 		return nil, err
 	}
 	c.note(p)
+	f, returned := c.fence(ctx, p, effects), false
+	defer f.guard(&returned)
 	var rows driver.Rows
 	if st == nil {
 		rows, err = realQuery(ctx, real, query, args)
@@ -338,7 +402,9 @@ func (c *conn) runRows(ctx context.Context, st *stmt, p *plan, query string, arg
 			rows, err = realStmtQuery(ctx, real, rst, args)
 		}
 	}
+	returned = true
 	if err == driver.ErrSkip && st == nil {
+		c.carry(f)
 		return nil, err
 	}
 	if bad != nil {
@@ -347,9 +413,9 @@ func (c *conn) runRows(ctx context.Context, st *stmt, p *plan, query string, arg
 	if err == nil && effects.any() {
 		// INSERT … RETURNING and its kin: the write is over when the rows are,
 		// however early they are closed.
-		return newWriteRows(rows, func(err error) { c.noteEffects(context.WithoutCancel(ctx), p, effects, err) }), nil
+		return newWriteRows(rows, func(err error) { c.noteEffects(context.WithoutCancel(ctx), p, effects, err, f) }), nil
 	}
-	c.noteEffects(ctx, p, effects, err)
+	c.noteEffects(ctx, p, effects, err, f)
 	return rows, err
 }
 
@@ -421,6 +487,7 @@ func (c *conn) ResetSession(ctx context.Context) error {
 
 // IsValid is called when the conn is about to go back into the pool.
 func (c *conn) IsValid() bool {
+	c.drop()
 	if c.real == nil {
 		return true
 	}
@@ -435,6 +502,7 @@ func (c *conn) IsValid() bool {
 }
 
 func (c *conn) Close() error {
+	c.drop()
 	c.src.budget.busy(c)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -462,9 +530,11 @@ type tx struct {
 }
 
 func (t *tx) Commit() error {
+	f, returned := t.c.h.fence(t.ctx, t.c.dirty), false
+	defer f.guard(&returned)
 	err := t.real.Commit()
-	dirty := t.end()
-	t.c.h.wrote(context.WithoutCancel(t.ctx), dirty)
+	returned = true
+	t.c.h.settle(t.ctx, t.end(), f, err)
 	return err
 }
 
@@ -473,7 +543,7 @@ func (t *tx) Rollback() error {
 	// A statement's text may have committed it before.
 	unsure := t.c.txUnknown || t.c.txBroken
 	if dirty := t.end(); unsure {
-		t.c.h.wrote(context.WithoutCancel(t.ctx), dirty)
+		t.c.h.wrote(t.ctx, dirty)
 	}
 	// After a rollback that a context forced, database/sql keeps a connection
 	// only if the driver can reset and validate it. It sees that we can; the

@@ -36,6 +36,8 @@ type Herd struct {
 	outage     atomic.Bool // rows are served because the database is unavailable, and that was logged
 	invalLog   sync.Once
 	unknownLog sync.Once
+	fenceLog   sync.Once
+	fences     fences
 
 	mu         sync.Mutex
 	sources    map[*source]struct{}
@@ -249,6 +251,7 @@ func (h *Herd) Close() error {
 		for _, s := range h.openSources() {
 			h.closeErr = errors.Join(h.closeErr, s.loader.close())
 		}
+		h.fences.close()
 		if h.retry != nil {
 			if n := h.retry.close(); n > 0 {
 				h.log.Warn("sqlherd: closed before Redis could be told of writes", "tags", n)

@@ -74,6 +74,9 @@ type hint struct {
 	// For @invalidate only Tags and Tables are used.
 	policy Policy
 
+	// soft is @invalidate soft: results are stale rather than dead.
+	soft bool
+
 	// tags are policy.Tags, parsed.
 	tags []tagTemplate
 }
@@ -88,7 +91,7 @@ type hint struct {
 //
 //	hint       = directive { option }
 //	directive  = "@cache" | "@nocache" | "@refresh" | "@invalidate"
-//	option     = name "=" value
+//	option     = name "=" value | "soft" (of @invalidate)
 //	value      = without white space; lists by commas, "none" for the empty list
 //
 // A directive counts when it is the first word of a comment, or of a line in a
@@ -337,10 +340,16 @@ func (p *hintParser) option(w word) error {
 		return p.errorAt(w, "@nocache takes no options")
 	case hintInvalidate:
 		switch {
+		case w.s == "soft":
+			if p.hint.soft {
+				return p.errorAt(w, "given twice")
+			}
+			p.hint.soft = true
+			return nil
 		case w.s == none: // "@invalidate none" reads well
 			name, value, given = "tables", none, true
 		case name != "tags" && name != "tables":
-			return p.errorAt(w, "unknown option; @invalidate has tags and tables")
+			return p.errorAt(w, "unknown option; @invalidate has tags, tables and soft")
 		}
 	default:
 		if !slices.Contains(optionNames, name) {
@@ -450,7 +459,7 @@ func (p *hintParser) finish() error {
 	if p.legacy && !p.ttl {
 		return p.errorAt(p.directive, "needs @cache-ttl <seconds> beside it")
 	}
-	if p.hint.kind == hintInvalidate && p.hint.policy.Tags == nil && p.hint.policy.Tables == nil {
+	if p.hint.kind == hintInvalidate && !p.hint.soft && p.hint.policy.Tags == nil && p.hint.policy.Tables == nil {
 		return p.errorAt(p.directive, "names nothing; write tags=… or tables=…, or none")
 	}
 	var err error

@@ -179,7 +179,7 @@ var badHints = []struct {
 	{"a directive in capitals", `SELECT /* @CACHE ttl=30s */ 1`, hintNone, `line 1, column 11: "@CACHE": unknown directive; there are @cache, @nocache, @refresh and @invalidate`},
 	{"a directive with a colon", `SELECT /* @cache: ttl=30s */ 1`, hintNone, `line 1, column 11: "@cache:": unknown directive; there are @cache, @nocache, @refresh and @invalidate`},
 	{"@nocache with an option", `SELECT /* @nocache ttl=30s */ 1`, hintNoCache, `line 1, column 20: "ttl=30s": @nocache takes no options`},
-	{"@invalidate with an option of @cache", `UPDATE /* @invalidate ttl=30s */ a SET b = 1`, hintInvalidate, `line 1, column 23: "ttl=30s": unknown option; @invalidate has tags and tables`},
+	{"@invalidate with an option of @cache", `UPDATE /* @invalidate ttl=30s */ a SET b = 1`, hintInvalidate, `line 1, column 23: "ttl=30s": unknown option; @invalidate has tags, tables and soft`},
 	{"@invalidate of nothing", `UPDATE /* @invalidate */ a SET b = 1`, hintInvalidate, `line 1, column 11: "@invalidate": names nothing; write tags=… or tables=…, or none`},
 	{"none twice", `UPDATE /* @invalidate none tables=a */ a SET b = 1`, hintInvalidate, `line 1, column 28: "tables=a": given twice`},
 

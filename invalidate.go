@@ -2,7 +2,9 @@ package sqlherd
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -43,13 +45,58 @@ func (h *Herd) InvalidateAll(ctx context.Context) error {
 	return h.invalidate(ctx, writeEffects{all: true})
 }
 
-// wrote invalidates what a statement or a transaction has written. The write has
-// happened: that Redis cannot be told is no error of the statement.
+// InvalidateSoft makes every result that depends on one of tags stale: who allows stale rows
+// (swr) goes on being served them while one caller in the fleet refreshes, for no longer than the result's own
+// swr lets it, and for everybody else the result is dead. It spares a hot key the wait of an invalidation, and gives up what
+// that gives: a reader who comes after it may get the rows from before. Invalidate, before or after it, wins. It
+// blocks, fails and is retried like Invalidate. In a statement, @invalidate soft does the same.
+func (h *Herd) InvalidateSoft(ctx context.Context, tags ...string) error {
+	e := writeEffects{}
+	for _, t := range tags {
+		if err := checkTag(t); err != nil {
+			return fmt.Errorf("sqlherd: InvalidateSoft: tag %q %w", shorten(t), err)
+		}
+		e.soft = append(e.soft, tagPrefix+t)
+	}
+	return h.invalidate(ctx, e)
+}
+
+// settle is what follows a statement or a transaction that may have written e, has ended with outcome, and
+// for which f was put up; nil is no fence.
+//
+//	written   outcome            the fence
+//	nothing   any but unsure     lifted, and the stamps hold again
+//	any       any but unsure     lifted, with new stamps
+//	any       nobody answered    stays until it ends by itself
+func (h *Herd) settle(ctx context.Context, e writeEffects, f *writeFence, outcome error) {
+	ctx = context.WithoutCancel(ctx)
+	if f != nil {
+		switch {
+		case unsure(outcome):
+			f.leave(ctx)
+			f = nil
+		case !e.hard():
+			f.lift(ctx)
+			f = nil
+		default:
+			f.stop()
+			e.add(writeEffects{tags: f.tags, all: slices.Contains(f.tags, tagEverything)})
+		}
+	}
+	h.wroteBehind(ctx, e, f)
+}
+
+// wrote invalidates what was written. The write has happened: that Redis cannot be told is no error of
+// the statement.
 func (h *Herd) wrote(ctx context.Context, e writeEffects) {
+	h.wroteBehind(context.WithoutCancel(ctx), e, nil)
+}
+
+func (h *Herd) wroteBehind(ctx context.Context, e writeEffects, f *writeFence) {
 	if !e.any() {
 		return
 	}
-	if err := h.invalidate(context.WithoutCancel(ctx), e); err != nil && !h.closed.Load() {
+	if err := h.invalidateBehind(ctx, e, f); err != nil && !h.closed.Load() {
 		h.invalLog.Do(func() {
 			h.log.Warn("sqlherd: Redis could not be told of a write; trying again in the background", "error", err)
 		})
@@ -68,35 +115,52 @@ func (h *Herd) wroteUnknown(p *plan) {
 	})
 }
 
-// invalidate moves the epochs here, and then gives the tags new stamps in Redis. Between the
-// two the tags are pending: a reader here that took the old entry from
+func (h *Herd) invalidate(ctx context.Context, e writeEffects) error {
+	return h.invalidateBehind(ctx, e, nil)
+}
+
+// invalidateBehind moves the epochs here, and then gives the tags new stamps in Redis, where it lifts f, if it is not nil.
+// Between the two the tags are pending: a reader here that took the old entry from
 // Redis now, whose stamp is still the old one, would put it into memory under
 // the new epoch, where it would survive the new stamp.
-func (h *Herd) invalidate(ctx context.Context, e writeEffects) error {
-	if !e.any() {
-		return nil
-	}
+func (h *Herd) invalidateBehind(ctx context.Context, e writeEffects, f *writeFence) error {
 	g := h.engine
-	tags := e.list()
+	var err error
+	if tags := e.list(); len(tags) > 0 {
+		g.counters.invalidations.Add(uint64(len(tags)))
+		err = h.tell(tags, false, func(slots []uint16) { g.epochs.move(slots, g.now()) }, func() error {
+			if f != nil {
+				return g.store.lift(ctx, tags, f.token, true)
+			}
+			return g.store.invalidate(ctx, tags)
+		})
+	}
+	if soft := e.softList(); len(soft) > 0 {
+		g.counters.soft.Add(uint64(len(soft)))
+		err = errors.Join(err, h.tell(soft, true, g.epochs.soften, func() error { return g.store.soften(ctx, soft) }))
+	}
+	return err
+}
+
+// tell invalidates tags here, and then there.
+func (h *Herd) tell(tags []string, soft bool, here func([]uint16), there func() error) (err error) {
+	g := h.engine
 	slots := g.epochs.slotsOf(tags)
-	g.counters.invalidations.Add(uint64(len(tags)))
 	if g.store == nil {
-		g.epochs.move(slots, g.now())
-		g.observe.Invalidation(InvalidationEvent{Tags: tags})
-		return nil
-	}
-	told := g.epochs.tell(slots) // first: nobody shall see the tags pending and nothing to wait for
-	g.epochs.hold(slots)
-	g.epochs.move(slots, g.now())
-	err := g.store.invalidate(ctx, tags)
-	if err != nil {
-		h.retry.add(tags, slots)
+		here(slots)
 	} else {
-		h.retry.told(tags)
-		g.epochs.free(slots)
+		told := g.epochs.tell(slots) // first: nobody shall see the tags pending and nothing to wait for
+		g.epochs.hold(slots)
+		here(slots)
+		if err = there(); err != nil {
+			h.retry.add(tags, soft, slots, func() {})
+		} else {
+			h.retry.told(tags, soft)
+			g.epochs.free(slots)
+		}
+		told()
 	}
-	told()
-	g.observe.Invalidation(InvalidationEvent{Tags: tags, Err: err})
+	g.observe.Invalidation(InvalidationEvent{Tags: tags, Soft: soft, Err: err})
 	return err
 }
 
@@ -113,6 +177,12 @@ const (
 	doubtMax   = 2
 )
 
+// An untold is an invalidation by what Redis is told.
+type untold struct {
+	tag  string
+	soft bool
+}
+
 // A telling is an invalidation that Redis knows of, or did.
 type telling struct {
 	at    int64 // when it was told first, by the engine's clock
@@ -126,10 +196,12 @@ type retryQueue struct {
 
 	mu     sync.Mutex
 	seq    uint64
-	tags   map[string]uint64  // to seq at the last add: a flush under way does not take a later one for told
+	tags   map[untold]uint64  // to seq at the last add: a flush under way does not take a later one for told
 	held   map[uint16]bool    // slots to free once all is told
-	recent map[string]telling // what Redis was told of lately
+	recent map[untold]telling // what Redis was told of lately
 	swept  int64              // when recent was last rid of what is old
+	after  []func()           // to be called when what waits now was tried
+	paused bool               // the last try failed
 	closed bool
 
 	wake chan struct{} // capacity 1
@@ -140,9 +212,9 @@ type retryQueue struct {
 func newRetryQueue(g *engine) *retryQueue {
 	q := &retryQueue{
 		g:      g,
-		tags:   make(map[string]uint64),
+		tags:   make(map[untold]uint64),
 		held:   make(map[uint16]bool),
-		recent: make(map[string]telling),
+		recent: make(map[untold]telling),
 		wake:   make(chan struct{}, 1),
 		quit:   make(chan struct{}),
 	}
@@ -150,16 +222,18 @@ func newRetryQueue(g *engine) *retryQueue {
 	return q
 }
 
-// add queues tags whose slots are held, and takes the holds over.
-func (q *retryQueue) add(tags []string, slots []uint16) {
+// add queues tags whose slots are held, and takes the holds over. tried is called when Redis was told of them, or that
+// was tried in vain.
+func (q *retryQueue) add(tags []string, soft bool, slots []uint16, tried func()) {
 	q.mu.Lock()
 	q.seq++
+	q.after = append(q.after, tried)
 	for _, t := range tags {
-		q.tags[t] = q.seq
+		q.tags[untold{t, soft}] = q.seq
 	}
 	q.holdLocked(slots)
 	if len(q.tags) > retryTagsMax {
-		q.tags = map[string]uint64{tagEverything: q.seq}
+		q.tags = map[untold]uint64{{tagEverything, false}: q.seq}
 		all := q.g.epochs.slotsOf([]string{tagEverything})
 		q.g.epochs.hold(all)
 		q.holdLocked(all)
@@ -172,12 +246,12 @@ func (q *retryQueue) add(tags []string, slots []uint16) {
 }
 
 // told remembers that Redis knows of tags now.
-func (q *retryQueue) told(tags []string) {
+func (q *retryQueue) told(tags []string, soft bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.g.now()
 	for _, t := range tags {
-		q.recent[t] = telling{at: now}
+		q.recent[untold{t, soft}] = telling{at: now}
 	}
 	q.sweepLocked(now)
 }
@@ -188,9 +262,9 @@ func (q *retryQueue) sweepLocked(now int64) {
 		return
 	}
 	q.swept = now
-	maps.DeleteFunc(q.recent, func(_ string, t telling) bool { return now-t.at > int64(doubtAfter) })
+	maps.DeleteFunc(q.recent, func(_ untold, t telling) bool { return now-t.at > int64(doubtAfter) })
 	if len(q.recent) > retryTagsMax {
-		q.recent = map[string]telling{tagEverything: {at: now}}
+		q.recent = map[untold]telling{{tagEverything, false}: {at: now}}
 	}
 }
 
@@ -203,22 +277,45 @@ func (q *retryQueue) doubt() {
 		return
 	}
 	now := q.g.now()
-	var tags []string
+	var again []untold
 	for t, last := range q.recent {
 		if now-last.at <= int64(doubtAfter) && last.again < doubtMax {
 			last.again++
 			q.recent[t] = last
-			tags = append(tags, t)
+			again = append(again, t)
 		}
 	}
+	paused := q.paused
 	q.mu.Unlock()
-	if len(tags) == 0 {
-		return
+	q.g.counters.invalidationRepeats.Add(uint64(len(again)))
+	for soft, tags := range bySoftness(again) {
+		slots := q.g.epochs.slotsOf(tags)
+		told := func() {}
+		if !paused {
+			// Readers wait for the try: what memory has is newer than these writes, and perhaps older than
+			// others, of which the subscription that was lost would have told.
+			told = q.g.epochs.tell(slots)
+		}
+		q.g.epochs.hold(slots)
+		q.add(tags, soft, slots, told)
 	}
-	q.g.counters.invalidationRepeats.Add(uint64(len(tags)))
-	slots := q.g.epochs.slotsOf(tags)
-	q.g.epochs.hold(slots)
-	q.add(tags, slots)
+}
+
+// bySoftness yields the tags of the hard invalidations, and then those of the soft ones.
+func bySoftness(all []untold) iter.Seq2[bool, []string] {
+	return func(yield func(bool, []string) bool) {
+		for _, soft := range []bool{false, true} {
+			var tags []string
+			for _, t := range all {
+				if t.soft == soft {
+					tags = append(tags, t.tag)
+				}
+			}
+			if len(tags) > 0 && !yield(soft, tags) {
+				return
+			}
+		}
+	}
 }
 
 // holdLocked takes over one hold of each slot.
@@ -264,36 +361,53 @@ func (q *retryQueue) run() {
 // flush tells Redis of all that waits. It answers false when it could not.
 func (q *retryQueue) flush() bool {
 	q.mu.Lock()
-	told := maps.Clone(q.tags)
+	told, after := maps.Clone(q.tags), q.after
+	q.after = nil
 	q.mu.Unlock()
-	if len(told) == 0 {
-		return true
-	}
-	tags := slices.Collect(maps.Keys(told))
-	if err := q.g.store.invalidate(context.Background(), tags); err != nil {
-		q.g.counters.invalidationRetries.Add(1)
-		return false
-	}
+	ok := q.tell(told)
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	q.paused = !ok
+	if ok {
+		q.wellLocked(told)
+	}
+	q.mu.Unlock()
+	for _, f := range after {
+		f()
+	}
+	return ok
+}
+
+// tell tells Redis of what was untold.
+func (q *retryQueue) tell(what map[untold]uint64) bool {
+	for soft, tags := range bySoftness(slices.Collect(maps.Keys(what))) {
+		tell := q.g.store.invalidate
+		if soft {
+			tell = q.g.store.soften
+		}
+		if err := tell(context.Background(), tags); err != nil {
+			q.g.counters.invalidationRetries.Add(1)
+			return false
+		}
+	}
+	return true
+}
+
+// wellLocked takes what Redis was told of out of the queue.
+func (q *retryQueue) wellLocked(told map[untold]uint64) {
 	now := q.g.now()
-	for _, t := range tags {
+	for t, seq := range told {
 		if _, again := q.recent[t]; !again {
 			q.recent[t] = telling{at: now}
 		}
-	}
-	q.sweepLocked(now)
-	for t, seq := range told {
 		if q.tags[t] == seq {
 			delete(q.tags, t)
 		}
 	}
-	if len(q.tags) > 0 {
-		return false
+	q.sweepLocked(now)
+	if len(q.tags) == 0 {
+		q.g.epochs.free(slices.Collect(maps.Keys(q.held)))
+		clear(q.held)
 	}
-	q.g.epochs.free(slices.Collect(maps.Keys(q.held)))
-	clear(q.held)
-	return true
 }
 
 // close tries once more, since Redis may be back and the pause long, and gives up what it cannot tell; it

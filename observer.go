@@ -15,6 +15,7 @@ type Observer interface {
 	Lease(LeaseEvent)
 	Store(StoreEvent)
 	Invalidation(InvalidationEvent)
+	Fence(FenceEvent)
 	RedisCall(RedisEvent)
 }
 
@@ -29,6 +30,7 @@ func (ObserverBase) Refresh(RefreshEvent)           {}
 func (ObserverBase) Lease(LeaseEvent)               {}
 func (ObserverBase) Store(StoreEvent)               {}
 func (ObserverBase) Invalidation(InvalidationEvent) {}
+func (ObserverBase) Fence(FenceEvent)               {}
 func (ObserverBase) RedisCall(RedisEvent)           {}
 
 // QueryEvent is the end of one query that has a policy, before its rows are read.
@@ -109,6 +111,14 @@ type StoreEvent struct {
 // InvalidationEvent is tags that were invalidated by this process. Err says that Redis does not know yet.
 // A tag begins with its kind: "t:" for a table, "g:" for a tag; "*" is everything.
 type InvalidationEvent struct {
+	Tags []string
+	Soft bool // the results are stale rather than dead
+	Err  error
+}
+
+// FenceEvent is tags that were fenced by this process before a write was committed, or whose fence was
+// prolonged (Config.Strict). Err says that Redis could not be told, and that the write goes on.
+type FenceEvent struct {
 	Tags []string
 	Err  error
 }

@@ -291,6 +291,9 @@ func (p *plan) effectsOf(ctx context.Context, args []driver.NamedValue) (writeEf
 			e.tags = append(slices.Clip(e.tags), tagPrefix+t)
 		}
 	}
+	if p.hinted != nil && p.hinted.soft {
+		e = e.softly()
+	}
 	return e, nil
 }
 
@@ -343,9 +346,14 @@ func tableTags(tables []string) []string {
 type writeEffects struct {
 	all  bool // everything
 	tags []string
+	soft []string // softly; everything is tagEverything alone
 }
 
-func (e writeEffects) any() bool { return e.all || len(e.tags) > 0 }
+func (e writeEffects) any() bool  { return e.hard() || len(e.soft) > 0 }
+func (e writeEffects) hard() bool { return e.all || len(e.tags) > 0 }
+
+// softly is e with soft invalidations alone.
+func (e writeEffects) softly() writeEffects { return writeEffects{soft: e.list()} }
 
 // effectsMax bounds the tags that one transaction is remembered to have written; more are
 // everything.
@@ -363,7 +371,17 @@ func (e *writeEffects) add(o writeEffects) {
 		e.all = len(e.tags) > effectsMax
 	}
 	if e.all {
-		e.tags = nil
+		e.tags, e.soft = nil, nil
+		return
+	}
+	for _, t := range o.soft {
+		if !slices.Contains(e.soft, t) {
+			e.soft = append(e.soft, t)
+		}
+		if t == tagEverything || len(e.soft) > effectsMax {
+			e.soft = []string{tagEverything}
+			break
+		}
 	}
 }
 
@@ -373,6 +391,20 @@ func (e writeEffects) list() []string {
 		return []string{tagEverything}
 	}
 	return e.tags
+}
+
+// softList returns the tags to invalidate softly, without those that are invalidated anyhow.
+func (e writeEffects) softList() []string {
+	if len(e.tags) == 0 || len(e.soft) == 0 {
+		return e.soft
+	}
+	var out []string
+	for _, t := range e.soft {
+		if !slices.Contains(e.tags, t) {
+			out = append(out, t)
+		}
+	}
+	return out
 }
 
 func guardReason(g sqllex.Guard) Reason {
