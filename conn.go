@@ -189,7 +189,7 @@ func (c *conn) note(p *plan) {
 // noteEffects records what the end of p means: e is what it may have written, err how it ended, and
 // f the fence that was put up for it, if any.
 func (c *conn) noteEffects(ctx context.Context, p *plan, e writeEffects, err error, f *writeFence) {
-	if err != nil && (c.inTx || c.textTx) && c.src.dialect != PostgreSQL {
+	if err != nil && (c.inTx || c.textTx) && c.src.dialect != PostgreSQL && !(c.src.dialect == MySQL && refusedWhole(err)) {
 		// MySQL rolls back at a deadlock, SQLite for OR ROLLBACK and when its disk is full. What
 		// comes after is no longer in a transaction, and a rollback does not take it back.
 		c.txBroken = true
@@ -203,10 +203,11 @@ func (c *conn) noteEffects(ctx context.Context, p *plan, e writeEffects, err err
 	var written writeEffects
 	if e.any() {
 		within := c.inTx || c.textTx || c.txUnknown
-		if within {
+		may := p.mayHaveWritten(err)
+		if may && within {
 			c.dirty.add(e)
 		}
-		if (!within || c.txUnknown || c.txBroken) && p.mayHaveWritten(err) {
+		if may && (!within || c.txUnknown || c.txBroken) {
 			written.add(e)
 		}
 	}

@@ -102,7 +102,8 @@ func refusedWhole(err error) bool {
 		if n, ok := errorNumber(e, "MySQLError", "Number"); ok {
 			switch n {
 			case 1044, 1045, 1046, 1049, // no right, no database
-				1054, 1064, 1136, 1142, 1143, 1146: // no column, syntax, count, no right, no table
+				1054, 1064, 1136, 1142, 1143, 1146, // no column, syntax, count, no right, no table
+				1290, 1792: // a read-only server, a read-only transaction
 				return true
 			}
 			return false

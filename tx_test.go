@@ -575,6 +575,40 @@ func TestAWriteThatFailsInvalidatesUnlessItSurelyDidNothing(t *testing.T) {
 	}
 }
 
+func TestAWriteThatATransactionRefusesInvalidatesNothingWhenItIsRolledBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		err     error
+		dialect sqlherd.Dialect
+		want    sqlherd.Outcome
+	}{
+		"read-only in MySQL":  {&MySQLError{Number: 1792}, sqlherd.MySQL, sqlherd.Hit},
+		"deadlock in MySQL":   {&MySQLError{Number: 1213}, sqlherd.MySQL, sqlherd.Miss}, // tables without transactions keep what was written
+		"refused by Postgres": {&driverError{}, sqlherd.PostgreSQL, sqlherd.Hit},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, db := newLedger(t)
+			p, _ := openHerd(t, db, sqlherd.Config{Dialect: c.dialect})
+			want(t, "first", p, "v1", sqlherd.Miss, 0)
+			l.fail = func(verb, _ string, done bool) error {
+				if verb == "UPDATE" && !done {
+					return c.err
+				}
+				return nil
+			}
+			tx := begin(t, p)
+			if _, err := tx.Exec("UPDATE t SET v = 'v2'"); err != c.err {
+				t.Fatalf("Exec gave %v", err)
+			}
+			if err := tx.Rollback(); err != nil {
+				t.Fatal(err)
+			}
+			if _, info := ask(t, p); info.Outcome != c.want {
+				t.Errorf("the next read is a %v, want %v", info.Outcome, c.want)
+			}
+		})
+	}
+}
+
 func TestAWriteRunsOnceAndSucceedsThoughRedisCannotBeTold(t *testing.T) {
 	fleet := sqlherd.NewFakeFleet()
 	h, err := sqlherd.NewOnStore(sqlherd.Config{Dialect: sqlherd.PostgreSQL, Logger: slog.New(slog.DiscardHandler)}, fleet.Store())

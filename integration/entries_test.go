@@ -164,6 +164,7 @@ func (e *eventBook) Refresh(v sqlherd.RefreshEvent)           { fmt.Fprintf(&e.l
 func (e *eventBook) Lease(v sqlherd.LeaseEvent)               { fmt.Fprintf(&e.logBook, "%+v\n", v) }
 func (e *eventBook) Store(v sqlherd.StoreEvent)               { fmt.Fprintf(&e.logBook, "%+v\n", v) }
 func (e *eventBook) Invalidation(v sqlherd.InvalidationEvent) { fmt.Fprintf(&e.logBook, "%+v\n", v) }
+func (e *eventBook) Fence(v sqlherd.FenceEvent)               { fmt.Fprintf(&e.logBook, "%+v\n", v) }
 func (e *eventBook) RedisCall(v sqlherd.RedisEvent)           { fmt.Fprintf(&e.logBook, "%+v\n", v) }
 
 // After a run of everything, no key stays in Redis for ever, and what is private is in none of their names, nor in
