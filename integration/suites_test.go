@@ -150,6 +150,7 @@ func TestSuitesOfOthersEndTheSameOverAWrappedDriver(t *testing.T) {
 	dbtest.PQ(t) // without servers there is nothing to compare
 	for _, s := range foreignSuites {
 		t.Run(s.module, func(t *testing.T) {
+			t.Parallel() // they wait more than they work
 			bin, dir := s.build(t)
 			bare := s.results(t, bin, dir, "bare", "")
 			passed := 0
