@@ -640,6 +640,7 @@ func TestAWriteThatComesWhileAnEarlierOneIsToldAtLastIsToldToo(t *testing.T) {
 		fleet.SetErr("invalidate", ErrFake)
 		db.version.Store(1)
 		a.h.wrote(t.Context(), writeEffects{tags: []string{"t:t"}})
+		synctest.Wait() // the first retry has failed, and the next one waits for its time
 		// The retry is told, and its answer is long on the way.
 		late.Store(int64(10 * time.Second))
 		fleet.SetErr("invalidate", nil)
