@@ -5,6 +5,9 @@ import (
 	"database/sql"
 	"fmt"
 	"log"
+	"maps"
+	"slices"
+	"sync"
 
 	"github.com/sqlherd/sqlherd"
 )
@@ -93,4 +96,63 @@ func ExampleHerd_Invalidate() {
 	read()
 	fmt.Println("queries:", herd.Stats().Loads)
 	// Output: queries: 2
+}
+
+// metrics counts what the Herd tells, as Prometheus names and labels it. With its client library the map is a
+// CounterVec, and add is WithLabelValues(…).Inc().
+type metrics struct {
+	sqlherd.ObserverBase // whatever is not counted
+
+	mu       sync.Mutex
+	counters map[string]int
+}
+
+func (m *metrics) Query(e sqlherd.QueryEvent) {
+	if e.Err != nil {
+		m.add(fmt.Sprintf("sqlherd_query_errors_total{query=%q}", e.Name))
+		return
+	}
+	m.add(fmt.Sprintf("sqlherd_queries_total{query=%q,outcome=%q,reason=%q}", e.Name, e.Outcome, e.Reason))
+}
+
+func (m *metrics) Load(e sqlherd.LoadEvent) {
+	m.add(fmt.Sprintf("sqlherd_loads_total{query=%q,failed=\"%t\"}", e.Name, e.Err != nil))
+}
+
+func (m *metrics) add(series string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.counters[series]++
+}
+
+func ExampleObserver() {
+	m := &metrics{counters: make(map[string]int)}
+	herd, err := sqlherd.New(sqlherd.Config{Dialect: sqlherd.PostgreSQL, Observer: m})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer herd.Close()
+	db := sql.OpenDB(herd.Connector(yourDriver))
+	defer db.Close()
+
+	for _, query := range []string{
+		`SELECT /* @cache ttl=30s name=product */ name FROM products WHERE id = $1`,
+		`SELECT /* @cache ttl=30s name=product */ name FROM products WHERE id = $1`,
+		`SELECT /* @cache ttl=30s name=locked */ name FROM products WHERE id = $1 FOR UPDATE`,
+	} {
+		var name string
+		if err := db.QueryRow(query, 7).Scan(&name); err != nil {
+			log.Fatal(err)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, series := range slices.Sorted(maps.Keys(m.counters)) {
+		fmt.Println(series, m.counters[series])
+	}
+	// Output:
+	// sqlherd_loads_total{query="product",failed="false"} 1
+	// sqlherd_queries_total{query="locked",outcome="bypass",reason="locking"} 1
+	// sqlherd_queries_total{query="product",outcome="hit",reason="none"} 1
+	// sqlherd_queries_total{query="product",outcome="miss",reason="none"} 1
 }

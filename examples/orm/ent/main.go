@@ -2,7 +2,7 @@
 //
 //	DATABASE_URL=postgres://… go run ./examples/orm/ent
 //
-// It makes the tables herd_products and herd_reviews and drops them again.
+// It makes the tables herd_products and herd_reviews and leaves them: ent's migrations drop nothing.
 package main
 
 import (
