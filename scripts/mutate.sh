@@ -72,12 +72,11 @@ mutate "lease without end" lua/obtain.lua \
 	"redis.call('SET', KEYS[2], ARGV[1])"
 mutate "bump before commit" conn.go \
 	'	err := t.real.Commit()
-	dirty := t.end()
-	t.c.h.wrote(context.WithoutCancel(t.ctx), dirty)
-	return err' \
-	'	dirty := t.end()
-	t.c.h.wrote(context.WithoutCancel(t.ctx), dirty)
-	return t.real.Commit()'
+	returned = true
+	t.c.h.settle(t.ctx, t.end(), f, err)' \
+	'	returned = true
+	t.c.h.settle(t.ctx, t.end(), f, nil)
+	err := t.real.Commit()'
 mutate "lost answer of a write is no write" conn.go \
 	'p.mayHaveWritten(err)' \
 	'err == nil'
@@ -85,7 +84,7 @@ mutate "pending left out" tags.go \
 	'if e.waits[s].Load() > 0 {' \
 	'if e.waits[s].Load() < 0 {'
 mutate "failed invalidation forgotten" invalidate.go \
-	'h.retry.add(tags, slots)' \
+	'h.retry.add(tags, soft, slots, func() {})' \
 	'g.epochs.free(slots)'
 mutate "memory filled under the new epoch" memstore.go \
 	'	if m.epochs.mark(e.slots) != e.mark {
@@ -123,6 +122,41 @@ mutate "waiter ignores a release" swr.go \
 mutate "waiter ignores what was stored" swr.go \
 	'func (g *engine) storedElsewhere(id keyID)   { g.watch.tell(id) }' \
 	'func (g *engine) storedElsewhere(id keyID)   {}'
+mutate "strict: no fence" fence.go \
+	'if !h.cfg.Strict || g.store == nil' \
+	'if true || !h.cfg.Strict || g.store == nil'
+mutate "strict: fence after the commit" conn.go \
+	'	f, returned := t.c.h.fence(t.ctx, t.c.dirty), false
+	defer f.guard(&returned)
+	err := t.real.Commit()' \
+	'	err := t.real.Commit()
+	f, returned := t.c.h.fence(t.ctx, t.c.dirty), false
+	defer f.guard(&returned)'
+mutate "strict: an unknown outcome lifts the fence" invalidate.go \
+	'case unsure(outcome):' \
+	'case false && unsure(outcome):'
+mutate "strict: a refused write leaves its fence" invalidate.go \
+	'			f.lift(ctx)
+			f = nil' \
+	'			f = nil'
+mutate "strict: the commit of a text is not fenced" conn.go \
+	'		if ends {
+			may.add(c.dirty)' \
+	'		if false {
+			may.add(c.dirty)'
+mutate "strict: message of a fence ignored" swr.go \
+	'	g.epochs.move(g.epochs.slotsOf(tags), g.now())
+	g.counters.fencesHeard' \
+	'	g.counters.fencesHeard'
+mutate "soft: message ignored" swr.go \
+	'	g.epochs.soften(g.epochs.slotsOf(tags))' \
+	'	_ = tags'
+mutate "soft: fresh in this process" invalidate.go \
+	'true, g.epochs.soften, func' \
+	'true, func([]uint16) {}, func'
+mutate "soft: fresh in Redis" entry.go \
+	'softened = softened || of != current[i]' \
+	'_ = of'
 
 if ((!found)); then
 	echo "no mutation is called $only" >&2
