@@ -468,6 +468,8 @@ type breaker struct {
 	open  atomic.Bool
 	opens atomic.Uint64
 
+	failure error // the last one; under gobreaker's lock
+
 	mu     sync.Mutex
 	closed bool
 	done   chan struct{} // ends the prober
@@ -486,6 +488,12 @@ func newBreaker(log *slog.Logger, probe func() error) *breaker {
 			var left callerLeft
 			return errors.As(err, &left) || errors.Is(err, errStoreClosed)
 		},
+		IsSuccessful: func(err error) bool {
+			if err != nil {
+				b.failure = err
+			}
+			return err == nil
+		},
 		OnStateChange: b.changed,
 	})
 	return b
@@ -499,7 +507,8 @@ func (b *breaker) changed(_ string, from, to gobreaker.State) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if !b.closed {
-			b.wg.Go(b.watch)
+			why := b.failure
+			b.wg.Go(func() { b.watch(why) })
 		}
 	}
 }
@@ -527,10 +536,11 @@ func (b *breaker) allow() (report func(error), err error) {
 	return report, nil
 }
 
-// watch probes until Redis is back.
-func (b *breaker) watch() {
+// watch says why Redis was given up, and probes until it is back. The reason matters: a wrong password or address
+// looks like an outage in every figure, and does not pass.
+func (b *breaker) watch(why error) {
 	began := time.Now()
-	b.log.Warn("sqlherd: Redis does not answer; going on without it", "failures", breakerFailures)
+	b.log.Warn("sqlherd: Redis fails; going on without it", "failures", breakerFailures, "error", why)
 	// A little longer than gobreaker's own pause, which ends strictly after.
 	pause := time.NewTimer(breakerPause + time.Millisecond)
 	defer pause.Stop()

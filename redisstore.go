@@ -898,9 +898,11 @@ func (s *redisStore) listen(e storeEvents) {
 // subscribe keeps a subscription until the store is closed.
 func (s *redisStore) subscribe() {
 	pause := resubscribeMin
+	var lost time.Time // when the last one that was up ended; zero before there was one
 	for s.ctx.Err() == nil {
-		if s.receive() {
+		if s.receive(lost) {
 			pause = resubscribeMin
+			lost = time.Now()
 		}
 		t := time.NewTimer(pause/2 + mathrand.N(pause/2+1))
 		select {
@@ -921,8 +923,8 @@ var noRedial = func() context.Context {
 }()
 
 // receive subscribes once and passes on what comes, until the connection ends. It says whether it was
-// ever up. All events come from here, in order.
-func (s *redisStore) receive() (was bool) {
+// ever up. lost is when an earlier one ended, if any. All events come from here, in order.
+func (s *redisStore) receive(lost time.Time) (was bool) {
 	ctx, cancel := context.WithTimeout(s.ctx, subscribeTimeout)
 	ps := s.opt.client.Subscribe(ctx, s.channel())
 	cancel()
@@ -972,6 +974,9 @@ func (s *redisStore) receive() (was bool) {
 				was = true
 				s.listening.Store(true)
 				s.events.subscribed(true)
+				if !lost.IsZero() {
+					s.opt.logger.Info("sqlherd: the subscription to Redis is back", "away", time.Since(lost))
+				}
 			}
 		case *redis.Message:
 			s.hear(m.Payload)

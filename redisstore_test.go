@@ -752,6 +752,43 @@ func TestACallReturnsInTimeWhateverRedisAndTheClientDo(t *testing.T) {
 	}
 }
 
+// With a wrong password every figure looks as in an outage, and the log said no more than that.
+func TestTheLogSaysWhyRedisIsGivenUp(t *testing.T) {
+	m := miniredis.RunT(t)
+	m.RequireAuth("right")
+	for name, fault := range map[string]struct {
+		options redis.Options
+		want    string
+	}{
+		"no password":     {redis.Options{Addr: m.Addr()}, "NOAUTH"},
+		"wrong password":  {redis.Options{Addr: m.Addr(), Password: "wrong"}, "WRONGPASS"},
+		"nobody listens":  {redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1}, "connection refused"},
+		"who is no Redis": {redis.Options{Addr: mute(t), MaxRetries: -1}, "Config.RedisTimeout"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := redis.NewClient(&fault.options)
+			var log syncBuffer
+			s := newTestStore(t, redisStoreOptions{client: c, timeout: time.Second / 2, logger: slog.New(slog.NewTextHandler(&log, nil))})
+			t.Cleanup(func() { c.Close() })
+			waitFor(t, "the breaker to open", func() bool { _, err := s.get(t.Context(), "k", nil); return errors.Is(err, errUnavailable) })
+			waitFor(t, "a line in the log", func() bool { return strings.Contains(log.String(), "\n") })
+			if got := log.String(); !strings.Contains(got, "Redis fails") || !strings.Contains(got, fault.want) || strings.Contains(got, "=wrong") {
+				t.Errorf("the log is\n%s", got)
+			}
+		})
+	}
+}
+
+// mute returns the address of a listener that accepts and says nothing.
+func mute(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l.Addr().String()
+}
+
 func TestTheBreakerClosesWhenRedisIsBackAndNobodyPaysForAsking(t *testing.T) {
 	m := miniredis.RunT(t)
 	p := newProxy(t, m.Addr())
@@ -785,7 +822,7 @@ func TestTheBreakerClosesWhenRedisIsBackAndNobodyPaysForAsking(t *testing.T) {
 			t.Errorf("%s: %d opens", fault.name, n)
 		}
 	}
-	if got := log.String(); strings.Count(got, "does not answer") < 2 || strings.Count(got, "is back") < 2 || len(got) > 4000 {
+	if got := log.String(); strings.Count(got, "Redis fails") < 2 || strings.Count(got, "is back") < 2 || len(got) > 4000 {
 		t.Errorf("the log is\n%s", got)
 	}
 }
@@ -953,7 +990,8 @@ func TestALostSubscriptionIsReportedAndComesBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newClient(t, &redis.Options{Addr: p.addr()})
-			s := newTestStore(t, redisStoreOptions{client: c})
+			var log syncBuffer
+			s := newTestStore(t, redisStoreOptions{client: c, logger: slog.New(slog.NewTextHandler(&log, nil))})
 			heard := listenTo(t, s)
 			other := newTestStore(t, redisStoreOptions{client: newClient(t, &redis.Options{Addr: m.Addr()}), namespace: s.opt.namespace})
 			began := time.Now()
@@ -970,6 +1008,9 @@ func TestALostSubscriptionIsReportedAndComesBack(t *testing.T) {
 			if !s.counters().Subscribed {
 				t.Error("the counters do not say so")
 			}
+			waitFor(t, "the log to say that it is back", func() bool {
+				return strings.Count(log.String(), "subscription to Redis is lost") == 1 && strings.Count(log.String(), "subscription to Redis is back") == 1
+			})
 		})
 	}
 }
