@@ -101,7 +101,8 @@ type LeaseEvent struct {
 	Waited time.Duration
 }
 
-// StoreEvent is a result offered to Redis: "stored", "fenced" or "too_large", unless Err is set.
+// StoreEvent is a result offered to Redis. Unless Err is set, Outcome is "stored", "fenced" (not stored: another's
+// lease or a newer result is there; nothing to do with Config.Strict) or "too_large".
 type StoreEvent struct {
 	Name    string
 	Outcome string
@@ -123,9 +124,11 @@ type FenceEvent struct {
 	Err  error
 }
 
-// RedisEvent is one call of Redis. Err is also set when the circuit breaker refused the call.
+// RedisEvent is one call of Redis. What is not sent because the circuit breaker is open is none: Stats.Redis.Refused counts it. Op is one of "get",
+// "obtain", "renew", "put" and "release" (an entry and its lease), "invalidate", "soften", "fence" and "lift" (tags), and
+// "probe", which asks whether Redis is back.
 type RedisEvent struct {
 	Op   string
 	Took time.Duration
-	Err  error
+	Err  error // also when the caller left before the answer came
 }

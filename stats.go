@@ -57,7 +57,7 @@ type Stats struct {
 
 	QueryErrors uint64 // queries with a policy whose rows could not be had
 	HintErrors  uint64 // malformed hints and policies, per query
-	Dials       uint64 // real connections given to conns of the application's pools
+	Dials       uint64 // real connections given to conns of the application's pools since New; those of loads are in LoaderPools
 	Taints      uint64 // sessions whose state became unknown
 
 	Loads      uint64 // queries sent to the database by the engine, refreshes included
