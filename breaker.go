@@ -27,6 +27,7 @@ import (
 // that calls fail at their limit, until the breaker keeps them away.
 type line struct {
 	client  redis.UniversalClient
+	nodes   *nodes // of a Cluster; else nil
 	timeout time.Duration
 
 	quick chan *call // taken together
@@ -71,7 +72,7 @@ type callerLeft struct{ error }
 
 func (e callerLeft) Unwrap() error { return e.error }
 
-func newLine(client redis.UniversalClient, timeout time.Duration) *line {
+func newLine(client redis.UniversalClient, timeout time.Duration, log *slog.Logger) *line {
 	l := &line{
 		client:  client,
 		timeout: timeout,
@@ -79,6 +80,9 @@ func newLine(client redis.UniversalClient, timeout time.Duration) *line {
 		bulky:   make(chan *call, 16),
 		gone:    make(chan struct{}),
 		workers: quickWorkers + bulkyWorkers,
+	}
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		l.nodes = &nodes{client: cluster, line: l, log: log, m: make(map[string]*node)}
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.calls.New = func() any {
@@ -112,6 +116,7 @@ type call struct {
 	done  chan struct{}
 	timer *time.Timer
 	state atomic.Uint32
+	sent  atomic.Bool // in a Cluster: to single nodes
 }
 
 const (
@@ -131,6 +136,7 @@ func (l *line) free(c *call) {
 	c.cmds, c.scripts, c.stamps, c.stampCmds = c.cmds[:0], c.scripts[:0], c.stamps[:0], c.stampCmds[:0]
 	c.late, c.err = nil, nil
 	c.state.Store(callWaited)
+	c.sent.Store(false)
 	l.calls.Put(c)
 }
 
@@ -224,9 +230,10 @@ type worker struct {
 	queue chan *call
 	most  int // calls of a trip
 
-	trip   []*call
-	cmds   []redis.Cmder
-	stamps map[any]*redis.StringCmd
+	trip    []*call
+	cmds    []redis.Cmder
+	scripts []spot // of cmds
+	stamps  map[any]*redis.StringCmd
 
 	guard *time.Timer
 	armed atomic.Bool
@@ -318,9 +325,27 @@ func (l *line) leave() {
 
 // travel carries the trip to Redis and its replies back.
 func (w *worker) travel() {
-	w.cmds = w.cmds[:0]
+	// The client may or may not heed the deadline.
+	ctx, cancel := context.WithTimeout(w.line.ctx, w.line.timeout)
+	defer cancel()
+	if w.line.nodes != nil {
+		w.travelApart(ctx)
+	} else {
+		w.travelTogether(ctx)
+	}
+	clear(w.trip)
+}
+
+// travelTogether is travel to a Redis that is one server.
+func (w *worker) travelTogether(ctx context.Context) {
+	w.cmds, w.scripts = w.cmds[:0], w.scripts[:0]
 	for _, c := range w.trip {
 		w.cmds = append(w.cmds, c.cmds...)
+		for i, s := range c.scripts {
+			if s != nil {
+				w.scripts = append(w.scripts, spot{c, i})
+			}
+		}
 	}
 	for _, c := range w.trip {
 		for _, name := range c.stamps {
@@ -334,57 +359,58 @@ func (w *worker) travel() {
 		}
 	}
 	clear(w.stamps)
-
-	// The client may or may not heed the deadline.
-	ctx, cancel := context.WithTimeout(w.line.ctx, w.line.timeout)
-	err := w.exec(ctx)
+	err := w.line.exec(ctx, w.cmds)
 	if err == nil {
-		err = w.teach(ctx)
+		err = w.line.teach(ctx, w.scripts)
 	}
-	cancel()
-	for i, c := range w.trip {
+	for _, c := range w.trip {
 		c.err = err
 		c.finish()
-		w.trip[i] = nil
 	}
-	clear(w.cmds[:cap(w.cmds)]) // they hold replies
+	clear(w.cmds) // they hold replies
+	clear(w.scripts)
 }
 
 // teach sends the scripts again, with their text, that Redis did not know.
-func (w *worker) teach(ctx context.Context) error {
-	w.cmds = w.cmds[:0]
-	for _, c := range w.trip {
-		for i, s := range c.scripts {
-			if s == nil || !redis.HasErrorPrefix(c.cmds[i].Err(), "NOSCRIPT") {
-				continue
-			}
-			args := append([]any(nil), c.cmds[i].Args()...)
-			args[0], args[1] = "eval", s.src
-			c.cmds[i] = redis.NewCmd(context.Background(), args...)
-			w.cmds = append(w.cmds, c.cmds[i])
+func (l *line) teach(ctx context.Context, scripts []spot) error {
+	var again []redis.Cmder
+	for _, at := range scripts {
+		cmd := at.call.cmds[at.i]
+		if !redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+			continue
 		}
+		args := append([]any(nil), cmd.Args()...)
+		args[0], args[1] = "eval", at.call.scripts[at.i].src
+		at.call.cmds[at.i] = redis.NewCmd(context.Background(), args...)
+		again = append(again, at.call.cmds[at.i])
 	}
-	if len(w.cmds) == 0 {
+	if len(again) == 0 {
 		return nil
 	}
-	return w.exec(ctx)
+	err := l.exec(ctx, again)
+	if err != nil {
+		for _, cmd := range again {
+			cmd.SetErr(err)
+		}
+	}
+	return err
 }
 
-// exec sends w.cmds. Errors of single commands are in them; the error returned is one that none of
+// exec sends cmds. Errors of single commands are in them; the error returned is one that none of
 // them tells.
-func (w *worker) exec(ctx context.Context) (err error) {
+func (l *line) exec(ctx context.Context, cmds []redis.Cmder) (err error) {
 	defer func() {
 		// A hook of the application's, or a fault of the client: no reason to end the process.
 		if p := recover(); p != nil {
 			err = fmt.Errorf("sqlherd: the Redis client panicked: %v", p)
 		}
 	}()
-	pipe := w.line.client.Pipeline()
-	if err := pipe.BatchProcess(ctx, w.cmds...); err != nil {
+	pipe := l.client.Pipeline()
+	if err := pipe.BatchProcess(ctx, cmds...); err != nil {
 		return err
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
-		for _, cmd := range w.cmds {
+		for _, cmd := range cmds {
 			if cmd.Err() != nil {
 				return nil
 			}
@@ -484,9 +510,10 @@ func newBreaker(log *slog.Logger, probe func() error) *breaker {
 		MaxRequests: 1,
 		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= breakerFailures },
 		IsExcluded: func(err error) bool {
-			// The caller left, or we did: that says nothing of Redis.
+			// The caller left, or we did: that says nothing of Redis. And one node says nothing of a Cluster.
 			var left callerLeft
-			return errors.As(err, &left) || errors.Is(err, errStoreClosed)
+			var node nodeError
+			return errors.As(err, &left) || errors.As(err, &node) || errors.Is(err, errStoreClosed)
 		},
 		IsSuccessful: func(err error) bool {
 			if err != nil {
@@ -591,12 +618,13 @@ func (g *gate) allow() error {
 // report says how an allowed call has ended.
 func (g *gate) report(err error) {
 	var left callerLeft
+	var node nodeError
 	switch {
 	case err == nil:
 		if g.failures.Load() != 0 {
 			g.failures.Store(0)
 		}
-	case errors.As(err, &left), errors.Is(err, errStoreClosed), errors.Is(err, errUnavailable):
+	case errors.As(err, &left), errors.As(err, &node), errors.Is(err, errStoreClosed), errors.Is(err, errUnavailable):
 	case g.failures.Load() < breakerFailures:
 		g.until.Store(time.Now().Add(breakerPause).UnixNano())
 		g.failures.Add(1)

@@ -30,6 +30,7 @@ type FakeFleet struct {
 	calls   map[string]int
 
 	err     map[string]error // by operation; "" is every one
+	tagErr  map[string]error // by tag, of what is told of it
 	blocked chan struct{}    // open while calls are not answered
 	drop    bool
 	delay   time.Duration
@@ -65,6 +66,7 @@ func NewFakeFleet() *FakeFleet {
 		stamps:  make(map[string]fakeStamp),
 		calls:   make(map[string]int),
 		err:     make(map[string]error),
+		tagErr:  make(map[string]error),
 	}
 }
 
@@ -83,6 +85,13 @@ func (f *FakeFleet) SetErr(op string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.err[op] = err
+}
+
+// SetTagErr makes what is told of one tag fail, as when its node of a Cluster is away, and of no other. A nil err ends it.
+func (f *FakeFleet) SetTagErr(tag string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tagErr[tag] = err
 }
 
 // Block makes every call wait for Unblock, or for its time limit, after which it fails without having
@@ -468,7 +477,14 @@ func (s *FakeStore) eachTag(ctx context.Context, op string, tags []string, chang
 	if err := s.enter(ctx, op, ""); err != nil {
 		return err
 	}
+	var told, untold []string
+	var err error
 	for _, t := range tags {
+		if terr := s.fleet.tagErr[t]; terr != nil {
+			untold, err = append(untold, t), terr
+			continue
+		}
+		told = append(told, t)
 		st := s.fleet.tagLocked(t)
 		change(&st)
 		if st.stamp == (stamp{}) && len(st.fences) == 0 {
@@ -478,8 +494,11 @@ func (s *FakeStore) eachTag(ctx context.Context, op string, tags []string, chang
 		}
 	}
 	s.fleet.mu.Unlock()
-	if message != nil {
-		s.tell(func(ev storeEvents) { message(ev, slices.Clone(tags)) })
+	if message != nil && len(told) > 0 {
+		s.tell(func(ev storeEvents) { message(ev, slices.Clone(told)) })
+	}
+	if err != nil {
+		return untoldError{err, untold}
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func TestEachFileImportsOnlyWhatItsLayerMay(t *testing.T) {
 			"driver.go", "conn.go", "args.go", "budget.go", "interceptor.go", "keying.go", "loader.go", "rows.go", "plan.go", "hint.go",
 			"errors.go", "identity.go", "hereload.go", "columnscan.go", "columnscan_old.go",
 		},
-		goRedis: {"redisstore.go", "breaker.go", "config.go"},
+		goRedis: {"redisstore.go", "breaker.go", "nodes.go", "config.go"},
 		otter:   {"memstore.go", "plan.go", "failing.go"},
 		sqlmw:   {"driver.go", "interceptor.go"},
 	}

@@ -152,16 +152,31 @@ func (h *Herd) tell(tags []string, soft bool, here func([]uint16), there func() 
 		told := g.epochs.tell(slots) // first: nobody shall see the tags pending and nothing to wait for
 		g.epochs.hold(slots)
 		here(slots)
-		if err = there(); err != nil {
-			h.retry.add(tags, soft, slots, func() {})
-		} else {
-			h.retry.told(tags, soft)
-			g.epochs.free(slots)
+		err = there()
+		left := untoldOf(tags, err)
+		if len(left) > 0 {
+			h.retry.add(left, soft, g.epochs.slotsOf(left), func() {})
+		}
+		if ok := without(tags, left); len(ok) > 0 {
+			h.retry.told(ok, soft)
+			g.epochs.free(g.epochs.slotsOf(ok))
 		}
 		told()
 	}
 	g.observe.Invalidation(InvalidationEvent{Tags: tags, Soft: soft, Err: err})
 	return err
+}
+
+// without returns what is in all and not in some.
+func without(all, some []string) []string {
+	if len(some) == 0 {
+		return all
+	}
+	gone := make(map[string]bool, len(some))
+	for _, v := range some {
+		gone[v] = true
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(v string) bool { return gone[v] })
 }
 
 // retryTagsMax bounds the invalidations that wait for Redis one by one; above it
@@ -361,39 +376,46 @@ func (q *retryQueue) run() {
 // flush tells Redis of all that waits. It answers false when it could not.
 func (q *retryQueue) flush() bool {
 	q.mu.Lock()
-	told, after := maps.Clone(q.tags), q.after
+	wait, after := maps.Clone(q.tags), q.after
 	q.after = nil
 	q.mu.Unlock()
-	ok := q.tell(told)
+	left := q.tell(wait)
 	q.mu.Lock()
-	q.paused = !ok
-	if ok {
-		q.wellLocked(told)
+	q.paused = len(left) > 0
+	for _, t := range left {
+		delete(wait, t)
 	}
+	q.wellLocked(wait)
 	q.mu.Unlock()
 	for _, f := range after {
 		f()
 	}
-	return ok
+	return len(left) == 0
 }
 
-// tell tells Redis of what was untold.
-func (q *retryQueue) tell(what map[untold]uint64) bool {
+// tell tells Redis of what was untold, and returns what still is.
+func (q *retryQueue) tell(what map[untold]uint64) (left []untold) {
 	for soft, tags := range bySoftness(slices.Collect(maps.Keys(what))) {
 		tell := q.g.store.invalidate
 		if soft {
 			tell = q.g.store.soften
 		}
-		if err := tell(context.Background(), tags); err != nil {
+		err := tell(context.Background(), tags)
+		if err != nil {
 			q.g.counters.invalidationRetries.Add(1)
-			return false
+		}
+		for _, t := range untoldOf(tags, err) {
+			left = append(left, untold{t, soft})
 		}
 	}
-	return true
+	return left
 }
 
 // wellLocked takes what Redis was told of out of the queue.
 func (q *retryQueue) wellLocked(told map[untold]uint64) {
+	if len(told) == 0 && len(q.tags) > 0 {
+		return
+	}
 	now := q.g.now()
 	for t, seq := range told {
 		if _, again := q.recent[t]; !again {
@@ -404,9 +426,17 @@ func (q *retryQueue) wellLocked(told map[untold]uint64) {
 		}
 	}
 	q.sweepLocked(now)
-	if len(q.tags) == 0 {
-		q.g.epochs.free(slices.Collect(maps.Keys(q.held)))
-		clear(q.held)
+	wanted := make(map[uint16]bool, len(q.held))
+	for t := range q.tags {
+		for _, s := range q.g.epochs.slotsOf([]string{t.tag}) {
+			wanted[s] = true
+		}
+	}
+	for s := range q.held {
+		if !wanted[s] {
+			q.g.epochs.free([]uint16{s})
+			delete(q.held, s)
+		}
 	}
 }
 

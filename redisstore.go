@@ -14,7 +14,7 @@ import (
 	"log/slog"
 	"maps"
 	mathrand "math/rand/v2"
-	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,6 +31,8 @@ import (
 //	{ns:k:<id>}:l   its lease: the holder's token
 //	ns:t:<tag>      the stamp of a tag, or the fences around it; tags that are long or have odd
 //	                characters, and all with Config.EntryKeys, by their digest
+//	ns:t:*          the stamp that InvalidateAll replaces; in a Cluster ns:t:*0 to ns:t:*15, each for a
+//	                part of the keys
 //	ns:ch           the channel
 //
 // With several Config.EntryKeys the last one makes the names: while a new key goes first, everything stays where it is.
@@ -160,8 +162,10 @@ func newRedisStore(opt redisStoreOptions) (*redisStore, error) {
 	if len(opt.keys) > 0 {
 		s.names.key = opt.keys[len(opt.keys)-1]
 	}
+	_, cluster := opt.client.(*redis.ClusterClient)
+	s.names.shareEverything(cluster)
 	rand.Read(s.self[:])
-	s.line = newLine(opt.client, opt.timeout)
+	s.line = newLine(opt.client, opt.timeout, opt.logger)
 	s.breaker = newBreaker(opt.logger, s.probe)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s, nil
@@ -207,7 +211,7 @@ func (s *redisStore) get(ctx context.Context, key string, tags []string) (*share
 	c.add(left)
 	c.add(value)
 	for _, t := range tags {
-		c.stamps = append(c.stamps, s.names.stamp(t))
+		c.stamps = append(c.stamps, s.names.stampFor(t, id))
 	}
 	done, err := s.call(ctx, "get", c, s.line.quick, s.opt.timeout)
 	if done {
@@ -299,7 +303,7 @@ func (s *redisStore) obtainNow(ctx context.Context, key string, tags []string, t
 	for _, t := range tags {
 		var fresh stamp
 		rand.Read(fresh[:])
-		c.run(stampScript, s.names.stamp(t), fresh[:], stampLife)
+		c.run(stampScript, s.names.stampFor(t, id), fresh[:], stampLife)
 	}
 	// A lease that is won when its caller has left would keep everybody waiting for nobody.
 	c.late = func(c *call) {
@@ -428,18 +432,30 @@ func (s *redisStore) releaseCall(l lease) *call {
 const tagsMax = 256
 
 // tellTags makes one trip for every tagsMax tags.
-func (s *redisStore) tellTags(tags []string, some func([]string) error) error {
+func (s *redisStore) tellTags(tags []string, tell func([]string) error) error {
 	if err := s.telling.allow(); err != nil {
 		s.n.refused.Add(1)
 		return err
 	}
+	var untold []string
 	var err error
-	for part := range slices.Chunk(tags, tagsMax) {
-		if err = some(part); err != nil {
+	for n := 0; n < len(tags); n += tagsMax {
+		perr := tell(tags[n:min(n+tagsMax, len(tags))])
+		if perr == nil {
+			continue
+		}
+		err = perr
+		var some untoldError
+		if !errors.As(perr, &some) {
+			untold = append(untold, tags[n:]...)
 			break
 		}
+		untold = append(untold, some.tags...)
 	}
 	s.telling.report(err)
+	if err != nil && len(untold) < len(tags) {
+		return untoldError{err, untold}
+	}
 	return err
 }
 
@@ -452,48 +468,54 @@ func (s *redisStore) lift(ctx context.Context, tags []string, token fenceToken, 
 		return s.invalidateAs(ctx, tags, token[:])
 	}
 	return s.tellTags(tags, func(tags []string) error {
-		_, err := s.eachTag(ctx, "lift", tags, func(c *call, tag string) { c.run(liftScript, s.names.stamp(tag), token[:]) })
-		return err
+		return s.eachTag(ctx, "lift", tags, func(c *call, stamp any, _ string) { c.run(liftScript, stamp, token[:]) })
 	})
 }
 
 func (s *redisStore) fence(ctx context.Context, tags []string, token fenceToken, life time.Duration) error {
 	ms := int64(max(millis(life), 1))
 	return s.tellTags(tags, func(tags []string) error {
-		_, err := s.eachTag(ctx, "fence", tags, func(c *call, tag string) {
-			c.run(fenceScript, s.names.stamp(tag), token[:], ms, s.channel(), s.message(messageFenced, appendTag(nil, tag)))
+		return s.eachTag(ctx, "fence", tags, func(c *call, stamp any, tag string) {
+			c.run(fenceScript, stamp, token[:], ms, s.channel(), s.message(messageFenced, appendTag(nil, tag)))
 		})
-		return err
 	})
 }
 
 func (s *redisStore) soften(ctx context.Context, tags []string) error {
 	return s.tellTags(tags, func(tags []string) error {
-		_, err := s.eachTag(ctx, "soften", tags, func(c *call, tag string) {
-			c.run(softenScript, s.names.stamp(tag), s.channel(), s.message(messageSoftened, appendTag(nil, tag)))
+		return s.eachTag(ctx, "soften", tags, func(c *call, stamp any, tag string) {
+			c.run(softenScript, stamp, s.channel(), s.message(messageSoftened, appendTag(nil, tag)))
 		})
-		return err
 	})
 }
 
-// eachTag makes one trip with a script for every tag. It returns the tags whose script failed, with the last of
-// their errors; none when the trip failed.
-func (s *redisStore) eachTag(ctx context.Context, op string, tags []string, add func(*call, string)) (failed []string, err error) {
+// eachTag makes one trip with a script for every stamp of every tag. Its error is an untoldError when the trip was made and some scripts
+// failed, with the last of their errors.
+func (s *redisStore) eachTag(ctx context.Context, op string, tags []string, add func(c *call, stamp any, tag string)) error {
 	c := s.line.newCall()
+	of := make([]string, 0, len(tags)) // the script's tag
 	for _, t := range tags {
-		add(c, t)
+		for _, stamp := range s.names.stamps(t) {
+			add(c, stamp, t)
+			of = append(of, t)
+		}
 	}
 	done, err := s.call(ctx, op, c, s.line.quick, s.opt.timeout)
 	if done {
 		defer s.line.free(c)
 	}
-	if err != nil {
-		return nil, err
+	if err != nil && !(done && c.answered(err)) {
+		return err
 	}
-	for i, t := range tags {
+	err = nil // each tag's node has answered for itself
+	var failed []string
+	for i, t := range of {
 		switch r, rerr := c.reply(i); {
 		case rerr != nil:
-			failed, err = append(failed, t), rerr
+			err = rerr
+			if len(failed) == 0 || failed[len(failed)-1] != t {
+				failed = append(failed, t)
+			}
 		case op == "lift": // which tells nobody
 		case r != int64(1):
 			s.n.messagesRefused.Add(1)
@@ -504,26 +526,32 @@ func (s *redisStore) eachTag(ctx context.Context, op string, tags []string, add 
 	if err != nil && op != "invalidate" {
 		s.n.errors.Add(1)
 	}
-	return failed, err
+	if err != nil {
+		return untoldError{s.line.ofNode(c, err), failed}
+	}
+	return nil
 }
 
 // invalidateAs is invalidate for the writer whose fence has token, if it has one.
 func (s *redisStore) invalidateAs(ctx context.Context, tags []string, token []byte) error {
 	return s.tellTags(tags, func(tags []string) error {
 		deadline := time.Now().Add(s.opt.timeout)
-		failed, err := s.eachTag(ctx, "invalidate", tags, func(c *call, tag string) {
-			c.run(invalidateScript, s.names.stamp(tag), s.channel(), s.message(messageInvalidated, appendTag(nil, tag)), token)
+		err := s.eachTag(ctx, "invalidate", tags, func(c *call, stamp any, tag string) {
+			c.run(invalidateScript, stamp, s.channel(), s.message(messageInvalidated, appendTag(nil, tag)), token)
 		})
+		var some untoldError
 		switch {
-		case err == nil, failed == nil:
+		case !errors.As(err, &some): // none has failed, or the trip
 			return err
-		case redis.IsReadOnlyError(err):
+		case redis.IsReadOnlyError(some.error):
 			s.n.errors.Add(1)
+			return err
+		case failing(some.error): // a node's, which has counted it
 			return err
 		}
 		// Scripts may be what is refused: for want of memory, or of permission. Deleting the stamps
 		// is what counts.
-		return s.invalidatePlainly(ctx, failed, time.Until(deadline))
+		return s.invalidatePlainly(ctx, some.tags, time.Until(deadline))
 	})
 }
 
@@ -533,7 +561,9 @@ func (s *redisStore) invalidatePlainly(ctx context.Context, tags []string, limit
 	deadline := time.Now().Add(limit)
 	c := s.line.newCall()
 	for _, t := range tags {
-		c.add(redis.NewIntCmd(context.Background(), "del", s.names.stamp(t)))
+		for _, stamp := range s.names.stamps(t) {
+			c.add(redis.NewIntCmd(context.Background(), "del", stamp))
+		}
 	}
 	if err := s.all(ctx, c, limit); err != nil {
 		return err
@@ -605,13 +635,17 @@ func (s *redisStore) send(ctx context.Context, op string, c *call, queue chan *c
 	if err == nil {
 		err = c.failure()
 	}
+	err = s.line.ofNode(c, err)
 	report(err)
+	refused := errors.Is(err, errUnavailable)
 	var left callerLeft
-	if err != nil && !errors.As(err, &left) && !errors.Is(err, errStoreClosed) {
+	if err != nil && !refused && !errors.As(err, &left) && !errors.Is(err, errStoreClosed) {
 		s.doubt()
 	}
 	switch {
 	case err == nil:
+	case refused:
+		s.n.refused.Add(1)
 	case errors.Is(err, errStoreTimeout):
 		s.n.timeouts.Add(1)
 	default:
@@ -676,8 +710,41 @@ type redisNames struct {
 	namespace string
 	key       []byte // of the HMACs; nil: plain digests
 
-	// stamps are the names of the tags that were asked for first, boxed. It is copied when it grows.
-	stamps atomic.Pointer[map[string]any]
+	// known are the names of the stamps that were asked for first, boxed. It is copied when it grows.
+	known atomic.Pointer[map[string]any]
+
+	// everything are the names of the stamps that all entries of a part of the keys have.
+	everything []any
+}
+
+// everythingParts is the number of parts into which a Cluster's keys fall. With one stamp for all of them
+// its node would be asked at every look, and nothing could be served while it is away.
+const everythingParts = 16
+
+func (n *redisNames) shareEverything(cluster bool) {
+	if !cluster {
+		n.everything = []any{n.stamp(tagEverything)}
+		return
+	}
+	for i := range everythingParts {
+		n.everything = append(n.everything, n.stamp(tagEverything+strconv.Itoa(i)))
+	}
+}
+
+// stampFor returns the name of the stamp that an entry's tag has, boxed.
+func (n *redisNames) stampFor(tag string, id keyID) any {
+	if tag == tagEverything {
+		return n.everything[int(id[0])%len(n.everything)]
+	}
+	return n.stamp(tag)
+}
+
+// stamps returns the names of all stamps of a tag, boxed.
+func (n *redisNames) stamps(tag string) []any {
+	if tag == tagEverything {
+		return n.everything
+	}
+	return []any{n.stamp(tag)}
 }
 
 func (n *redisNames) id(key string) keyID {
@@ -714,7 +781,7 @@ func (n *redisNames) appendEntry(b []byte, id keyID) []byte {
 
 // stamp returns the name of a tag's stamp, boxed.
 func (n *redisNames) stamp(tag string) any {
-	known := n.stamps.Load()
+	known := n.known.Load()
 	if known != nil {
 		if name, ok := (*known)[tag]; ok {
 			return name
@@ -727,7 +794,7 @@ func (n *redisNames) stamp(tag string) any {
 			maps.Copy(grown, *known)
 		}
 		grown[strings.Clone(tag)] = name
-		n.stamps.CompareAndSwap(known, &grown) // or another one goes in, and this one the next time
+		n.known.CompareAndSwap(known, &grown) // or another one goes in, and this one the next time
 	}
 	return name
 }
@@ -1013,10 +1080,11 @@ type StoreStats struct {
 
 	Errors   uint64 // calls that failed otherwise than by timeout
 	Timeouts uint64 // calls without an answer in time
-	Refused  uint64 // calls not made because the breaker was open
+	Refused  uint64 // calls not made because a breaker was open
 
-	BreakerOpen  bool
-	BreakerOpens uint64
+	BreakerOpen      bool
+	BreakerOpens     uint64
+	NodeBreakerOpens uint64 // the same of single nodes of a Cluster, which have breakers of their own
 
 	MessagesOut     uint64
 	MessagesIn      uint64
@@ -1045,6 +1113,9 @@ func (s *redisStore) counters() StoreStats {
 		MessagesUnknown:  s.n.messagesUnknown.Load(),
 		MessagesRefused:  s.n.messagesRefused.Load(),
 		Subscribed:       s.listening.Load(),
+	}
+	if s.line.nodes != nil {
+		st.NodeBreakerOpens = s.line.nodes.opens.Load()
 	}
 	for f := range s.n.faults {
 		if n := s.n.faults[f].Load(); n > 0 && entryFault(f) != faultStamp && entryFault(f) != faultDigest {

@@ -2,6 +2,7 @@ package sqlherd
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/sqlherd/sqlherd/internal/rowcodec"
@@ -43,12 +44,12 @@ type sharedStore interface {
 	release(ctx context.Context, l lease) error
 
 	// invalidate gives every tag a new stamp, and tells the other processes, in one round
-	// trip. On an error some tags may have been invalidated and some not. Fences stay.
+	// trip. On an error some tags may have been invalidated and some not; an untoldError has those that may not. Fences stay.
 	invalidate(ctx context.Context, tags []string) error
 
 	// soften makes entries that were loaded under the present stamps of tags stale, as
 	// get says of them, and tells the other processes, in one round trip. An invalidation
-	// before or after it wins. On an error some tags may have been softened and some not; and a store
+	// before or after it wins. Its errors are like those of invalidate; and a store
 	// that is short of memory may invalidate instead.
 	soften(ctx context.Context, tags []string) error
 
@@ -137,6 +138,26 @@ func (s stamp) hard() [12]byte { return [12]byte(s[:]) }
 
 // A fenceToken tells one writer's fences from all others. It is random, and of one transaction.
 type fenceToken [16]byte
+
+// An untoldError is the error of invalidate or soften when it was in vain for tags, and has succeeded for the others.
+type untoldError struct {
+	error
+	tags []string
+}
+
+func (e untoldError) Unwrap() error { return e.error }
+
+// untoldOf returns which of tags a call that ended with err was in vain for.
+func untoldOf(tags []string, err error) []string {
+	var some untoldError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &some):
+		return some.tags
+	}
+	return tags
+}
 
 // putOutcome says what became of a result that was offered to the store.
 type putOutcome uint8

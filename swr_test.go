@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -693,6 +694,51 @@ func TestAWriteThatRedisCannotBeToldOfIsToldLater(t *testing.T) {
 		if n := a.h.Stats().InvalidationsPending; n != 0 {
 			t.Errorf("%d invalidations pending, want none", n)
 		}
+	})
+}
+
+func TestATagThatRedisCannotBeToldOfHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := &fleetDB{took: time.Millisecond}
+		fleet := NewFakeFleet()
+		a, b := newProcess(t, fleet, db, Config{}), newProcess(t, fleet, db, Config{})
+		pol := testPolicy(Policy{TTL: time.Hour})
+		pending := func(want int, tags ...string) {
+			t.Helper()
+			if n := a.h.Stats().InvalidationsPending; n != want {
+				t.Errorf("%d invalidations pending, want %d", n, want)
+			}
+			for _, tag := range []string{"t:away", "t:t"} {
+				if held := a.epochs.isPending(a.epochs.slotsOf([]string{tag})); held != slices.Contains(tags, tag) {
+					t.Errorf("%s is held: %v", tag, held)
+				}
+			}
+		}
+		away := errors.New("the node is away")
+		fleet.SetTagErr("t:away", away)
+		for i := range int64(2) { // the second time one waits already
+			b.mustRead(t, "k", pol, i, Miss)
+			db.version.Store(i + 1)
+			a.h.wrote(t.Context(), writeEffects{tags: []string{"t:away", "t:t"}})
+			pending(1, "t:away")
+		}
+		b.mustRead(t, "k", pol, 2, Miss)
+
+		// What waits is told tag by tag, too.
+		fleet.SetErr("invalidate", away)
+		db.version.Store(3)
+		a.h.wrote(t.Context(), writeEffects{tags: []string{"t:t"}})
+		pending(2, "t:away", "t:t")
+		fleet.SetErr("invalidate", nil)
+		time.Sleep(2 * retryPauseMax)
+		synctest.Wait()
+		pending(1, "t:away")
+		b.mustRead(t, "k", pol, 3, Miss)
+
+		fleet.SetTagErr("t:away", nil)
+		time.Sleep(2 * retryPauseMax)
+		synctest.Wait()
+		pending(0)
 	})
 }
 

@@ -263,6 +263,61 @@ func (g *SentinelGroup) AwaitPromotion() {
 	awaitInfo(g.sentinel.t, g.Replica.Client(), "replication", "role:master")
 }
 
+// A ClusterOfThree is a Redis Cluster of three masters without replicas, all of one test's own. When one of them is gone the
+// others go on serving their slots.
+type ClusterOfThree struct {
+	Nodes []*RedisServer // the first has the lowest slots
+}
+
+// StartCluster starts a Cluster, and returns when every node knows all slots.
+func StartCluster(t testing.TB) *ClusterOfThree {
+	t.Helper()
+	const slots, n = 16384, 3
+	g := &ClusterOfThree{}
+	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
+	defer cancel()
+	for i := range n {
+		s := StartRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "60000", "--cluster-require-full-coverage", "no",
+			"--cluster-port", fmt.Sprint(freePort(t)))
+		if err := s.Client().ClusterAddSlotsRange(ctx, i*slots/n, (i+1)*slots/n-1).Err(); err != nil {
+			t.Fatal(err)
+		}
+		g.Nodes = append(g.Nodes, s)
+	}
+	for _, s := range g.Nodes[1:] {
+		bus := s.args[len(s.args)-1]
+		if err := g.Nodes[0].Client().Do(ctx, "CLUSTER", "MEET", "127.0.0.1", s.port, bus).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, s := range g.Nodes {
+		c := s.Client()
+		for {
+			info, err := c.ClusterInfo(ctx).Result()
+			if err != nil {
+				t.Fatalf("the nodes of the Cluster have not met: %v", err)
+			}
+			// A node that has met others waits for a while before it takes writes.
+			if strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprintf("cluster_slots_assigned:%d", slots)) {
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	return g
+}
+
+// Client returns a client with go-redis' own settings. It is closed with the test.
+func (g *ClusterOfThree) Client() *redis.ClusterClient {
+	addrs := make([]string, len(g.Nodes))
+	for i, s := range g.Nodes {
+		addrs[i] = s.Addr()
+	}
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+	g.Nodes[0].t.Cleanup(func() { c.Close() })
+	return c
+}
+
 // awaitInfo waits until a section of INFO says what is wanted.
 func awaitInfo(t testing.TB, c *redis.Client, section, want string) {
 	t.Helper()
