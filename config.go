@@ -159,8 +159,9 @@ type Config struct {
 	// rows are never logged. Defaults to slog.Default().
 	Logger *slog.Logger
 
-	// Observer is told of every query, load, refresh, lease, store, invalidation
-	// and call to Redis, on the goroutine that does it. Defaults to none.
+	// Observer is told of every query that has a policy, and of every load, refresh, lease,
+	// store, invalidation, fence and call to Redis, on the goroutine that does it. Of queries
+	// without a policy only Stats tells. Defaults to none.
 	Observer Observer
 }
 

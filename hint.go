@@ -18,7 +18,9 @@ import (
 )
 
 // A HintError says what is wrong with a hint, and where. With Config.StrictHints
-// it is the error of the query; otherwise it is logged once per text.
+// it is the error of the query; otherwise it is logged, once for each query family (the name
+// by which Stats.Families counts it) and for at most 1,024 of them in a Herd's life, and the
+// statement runs uncached.
 type HintError struct {
 	Option  string // the directive or option, as written
 	Value   string // what follows its "=", as written
@@ -128,6 +130,7 @@ type hintParser struct {
 	directive word            // where the hint began; zero without a hint
 	legacy    bool            // it consists of @cache-… attributes
 	seen      map[string]bool // options and attributes met
+	list      string          // "tags" or "tables" if that is the option before; else ""
 	ttl       bool            // legacy: @cache-ttl was met
 
 	lineEnd int // where the comment before ended in text, if it was a line with the hint; else 0
@@ -289,7 +292,11 @@ func (p *hintParser) parseDirective(ws []word) (int, error) {
 		if hasPrefixFold(first.s, "@invalidate") {
 			p.hint.kind = hintInvalidate
 		}
-		return 0, p.errorAt(first, "unknown directive; there are @cache, @nocache, @refresh and @invalidate")
+		problem := "unknown directive; there are @cache, @nocache, @refresh and @invalidate"
+		if strings.ToLower(first.s) != first.s {
+			problem += ", in lower case"
+		}
+		return 0, p.errorAt(first, problem)
 	}
 	if err := p.begin(first); err != nil {
 		return 0, err
@@ -320,7 +327,7 @@ func (p *hintParser) begin(w word) error {
 		return p.second(w)
 	}
 	p.directive = w
-	p.seen = make(map[string]bool)
+	p.seen, p.list = make(map[string]bool), ""
 	return nil
 }
 
@@ -335,6 +342,17 @@ func (p *hintParser) second(w word) error {
 // option takes in one option of the current directive.
 func (p *hintParser) option(w word) error {
 	name, value, given := strings.Cut(w.s, "=")
+	unknown := func(there string) error {
+		problem := "unknown option; " + there
+		switch lower := strings.ToLower(name); {
+		case lower != name && slices.Contains(optionNames, lower):
+			problem += ", in lower case"
+		case p.list != "" && !given:
+			// tags=a b, as one would write it elsewhere.
+			problem += "; the elements of " + p.list + " are separated by commas, without white space"
+		}
+		return p.errorAt(w, problem)
+	}
 	switch p.hint.kind {
 	case hintNoCache:
 		return p.errorAt(w, "@nocache takes no options")
@@ -344,16 +362,16 @@ func (p *hintParser) option(w word) error {
 			if p.hint.soft {
 				return p.errorAt(w, "given twice")
 			}
-			p.hint.soft = true
+			p.hint.soft, p.list = true, ""
 			return nil
 		case w.s == none: // "@invalidate none" reads well
 			name, value, given = "tables", none, true
 		case name != "tags" && name != "tables":
-			return p.errorAt(w, "unknown option; @invalidate has tags, tables and soft")
+			return unknown("@invalidate has tags, tables and soft")
 		}
 	default:
 		if !slices.Contains(optionNames, name) {
-			return p.errorAt(w, "unknown option; there are "+strings.Join(optionNames, ", "))
+			return unknown("there are " + strings.Join(optionNames, ", "))
 		}
 	}
 	if !given || value == "" {
@@ -365,7 +383,9 @@ func (p *hintParser) option(w word) error {
 	p.seen[name] = true
 
 	var err error
+	p.list = ""
 	if name == "tags" || name == "tables" {
+		p.list = name
 		err = p.hint.policy.setList(name, strings.Split(value, ","))
 	} else {
 		err = p.hint.policy.setOption(name, value)

@@ -141,7 +141,11 @@ var badHints = []struct {
 	want string // after "sqlherd: malformed hint at "
 }{
 	{"an unknown option", `SELECT /* @cache tll=30s */ 1`, hintCache, `line 1, column 18: "tll=30s": unknown option; there are ` + cacheOptions},
-	{"an option in capitals", `SELECT /* @cache TTL=30s */ 1`, hintCache, `line 1, column 18: "TTL=30s": unknown option; there are ` + cacheOptions},
+	{"an option in capitals", `SELECT /* @cache TTL=30s */ 1`, hintCache, `line 1, column 18: "TTL=30s": unknown option; there are ` + cacheOptions + `, in lower case`},
+	{"tags with white space between them", `SELECT /* @cache tags=a b */ 1`, hintCache, `line 1, column 25: "b": unknown option; there are ` + cacheOptions + `; the elements of tags are separated by commas, without white space`},
+	{"tables with white space between them", `UPDATE /* @invalidate tables=a b */ a SET b = 1`, hintInvalidate, `line 1, column 32: "b": unknown option; @invalidate has tags, tables and soft; the elements of tables are separated by commas, without white space`},
+	{"prose after an option that is no list", `SELECT /* @cache tags=a ttl=30s b */ 1`, hintCache, `line 1, column 33: "b": unknown option; there are ` + cacheOptions},
+	{"a slip behind tags", `SELECT /* @cache tags=a tll=30s */ 1`, hintCache, `line 1, column 25: "tll=30s": unknown option; there are ` + cacheOptions},
 	{"prose after a hint", "/* @cache ttl=30s\n   for the report */ SELECT 1", hintCache, `line 2, column 4: "for": unknown option; there are ` + cacheOptions},
 	{"an option twice", `SELECT /* @cache ttl=30s ttl=30s */ 1`, hintCache, `line 1, column 26: "ttl=30s": given twice`},
 	{"an option without its value", `SELECT /* @cache ttl */ 1`, hintCache, `line 1, column 18: "ttl": has no value; write ttl=…`},
@@ -176,7 +180,8 @@ var badHints = []struct {
 	{"a table with a control character", "SELECT /* @cache tables=a\x01 */ 1", hintCache, `line 1, column 18: "tables=a\x01": table "a\x01": must not contain control characters`},
 
 	{"a slip in the directive", `SELECT /* @cached ttl=30s */ 1`, hintNone, `line 1, column 11: "@cached": unknown directive; there are @cache, @nocache, @refresh and @invalidate`},
-	{"a directive in capitals", `SELECT /* @CACHE ttl=30s */ 1`, hintNone, `line 1, column 11: "@CACHE": unknown directive; there are @cache, @nocache, @refresh and @invalidate`},
+	{"a directive in capitals", `SELECT /* @CACHE ttl=30s */ 1`, hintNone, `line 1, column 11: "@CACHE": unknown directive; there are @cache, @nocache, @refresh and @invalidate, in lower case`},
+	{"an @invalidate in capitals", `UPDATE /* @Invalidate tags=a */ a SET b = 1`, hintInvalidate, `line 1, column 11: "@Invalidate": unknown directive; there are @cache, @nocache, @refresh and @invalidate, in lower case`},
 	{"a directive with a colon", `SELECT /* @cache: ttl=30s */ 1`, hintNone, `line 1, column 11: "@cache:": unknown directive; there are @cache, @nocache, @refresh and @invalidate`},
 	{"@nocache with an option", `SELECT /* @nocache ttl=30s */ 1`, hintNoCache, `line 1, column 20: "ttl=30s": @nocache takes no options`},
 	{"@invalidate with an option of @cache", `UPDATE /* @invalidate ttl=30s */ a SET b = 1`, hintInvalidate, `line 1, column 23: "ttl=30s": unknown option; @invalidate has tags, tables and soft`},
