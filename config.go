@@ -143,7 +143,7 @@ type Config struct {
 
 	// ReplicaLag is for reads that go to a replica: a load that runs within this
 	// time after an invalidation of its tags or tables is not stored, since it may have
-	// read the row before the write. At most ReplicaLagMax. Negative is an error. Defaults to 0: reads see
+	// read the row before the write. From DurationMin to ReplicaLagMax. Negative is an error. Defaults to 0: reads see
 	// every committed write.
 	ReplicaLag time.Duration
 
@@ -174,7 +174,7 @@ type LocalConfig struct {
 
 	// TTL is, with Redis, how long memory is trusted since it was last compared
 	// with Redis, and so how long another process's write can stay unseen when its
-	// message is lost. A policy's own TTL still ends an entry. At most LocalTTLMax.
+	// message is lost. A policy's own TTL still ends an entry. From DurationMin to LocalTTLMax.
 	// Negative: every hit is compared. Ignored without Redis. Defaults to
 	// LocalTTLDefault (1s).
 	TTL time.Duration
@@ -242,7 +242,7 @@ func (c *Config) validate() error {
 	}
 	between := func(field string, d, least, most time.Duration) {
 		if d < least || d > most {
-			bad(field, d, fmt.Sprintf("must be from %v to %v", least, most))
+			bad(field, d, fmt.Sprintf("must be from %v to %v", least, most)+withUnit(d, most))
 		}
 	}
 
@@ -256,7 +256,11 @@ func (c *Config) validate() error {
 	if c.Dialect >= dialects {
 		bad("Dialect", uint8(c.Dialect), "must be DialectAuto, DialectUnknown, PostgreSQL, MySQL or SQLite")
 	}
-	problems = append(problems, c.Default.validate("Config.Default")...)
+	def := c.Default
+	if def.Wait == c.LoadTimeout {
+		def.Wait = 0 // its default: a LoadTimeout that is out of bounds is reported as that alone
+	}
+	problems = append(problems, def.validate("Config.Default")...)
 	for i, r := range c.Rules {
 		problems = append(problems, r.validate(fmt.Sprintf("Config.Rules[%d]", i))...)
 	}
@@ -265,6 +269,8 @@ func (c *Config) validate() error {
 	}
 	if c.Local.TTL > LocalTTLMax {
 		bad("Local.TTL", c.Local.TTL, fmt.Sprintf("must be at most %v (negative: compare every hit with Redis)", LocalTTLMax))
+	} else if c.Local.TTL > 0 && c.Local.TTL < DurationMin {
+		bad("Local.TTL", c.Local.TTL, fmt.Sprintf("must be at least %v (negative: compare every hit with Redis)", DurationMin)+withUnit(c.Local.TTL, LocalTTLMax))
 	}
 	if c.Local.Disabled && c.Redis == nil {
 		bad("Local.Disabled", true, "needs Config.Redis: without both there is nowhere to keep a result")
@@ -290,7 +296,11 @@ func (c *Config) validate() error {
 		bad("RedisTimeout", c.RedisTimeout,
 			fmt.Sprintf("must be at most half of Config.Default.Lease (%v), or a lease may end while its renewal is on the way", c.Default.Lease))
 	}
-	between("ReplicaLag", c.ReplicaLag, 0, ReplicaLagMax)
+	if c.ReplicaLag > 0 && c.ReplicaLag < DurationMin {
+		bad("ReplicaLag", c.ReplicaLag, fmt.Sprintf("must be at least %v (0: reads see every committed write)", DurationMin)+withUnit(c.ReplicaLag, ReplicaLagMax))
+	} else {
+		between("ReplicaLag", c.ReplicaLag, 0, ReplicaLagMax)
+	}
 	for i, k := range c.EntryKeys {
 		// The value is a secret: only its shape is told.
 		switch {

@@ -527,7 +527,9 @@ func (p *Policy) setOption(name, value string) (err error) {
 	case "wait":
 		p.Wait, err = parseLife(value, WaitMax)
 	case "lease":
-		if p.Lease, err = parseDuration(value); err == nil && (p.Lease < LeaseMin || p.Lease > LeaseMax) {
+		p.Lease, err = parseDuration(value)
+		p.Lease = effective(p.Lease)
+		if err == nil && (p.Lease < LeaseMin || p.Lease > LeaseMax) {
 			err = fmt.Errorf("must be from %v to %v", LeaseMin, LeaseMax)
 		}
 	case "jitter":
@@ -612,13 +614,15 @@ func parseLife(s string, most time.Duration) (time.Duration, error) {
 		return 0, err
 	case d == 0:
 		return off, nil
+	case d < DurationMin:
+		return 0, fmt.Errorf("must be at least %v; off turns it off", DurationMin)
 	case d > most:
 		return 0, fmt.Errorf("must be at most %v", most)
 	}
-	return d, nil
+	return effective(d), nil
 }
 
-// parseDuration parses a duration as Go writes it, in whole milliseconds, rounded up.
+// parseDuration parses a duration as Go writes it.
 func parseDuration(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
 	if err != nil {
@@ -630,7 +634,7 @@ func parseDuration(s string) (time.Duration, error) {
 	if d < 0 {
 		return 0, errors.New("must not be negative")
 	}
-	return effective(d), nil
+	return d, nil
 }
 
 // parseNumber parses a number that 0 and off turn off.

@@ -15,6 +15,11 @@ import (
 
 // Defaults and bounds of a Policy, in the order of its fields.
 const (
+	// DurationMin is the least that TTL, SWR, SIE, Empty and Wait may be, and of a Config
+	// Local.TTL and ReplicaLag, where they are neither zero nor negative: what is
+	// shorter is a number that was written without its unit, since 30 means 30 ns.
+	DurationMin = time.Millisecond
+
 	TTLDefault = 30 * time.Second
 	TTLMax     = 365 * 24 * time.Hour
 
@@ -64,7 +69,8 @@ const (
 // on; a hint and a rules file write 0 or off for that.
 //
 // An entry is fresh for TTL, then stale for SWR, then dead but of use for SIE if
-// the database is unavailable. Durations count in whole milliseconds, rounded up.
+// the database is unavailable. Durations count in whole milliseconds, rounded up;
+// one above zero and below DurationMin (1ms) is an error, such as TTL: 30, which lacks its unit.
 type Policy struct {
 	// TTL is how long a result counts as fresh; jitter only shortens it. At most
 	// TTLMax. Negative: the query is not cached. Defaults to TTLDefault (30s).
@@ -237,6 +243,8 @@ func (p Policy) validate(where string) []error {
 	life := func(field string, d, most time.Duration, offMeans string) {
 		if d > most {
 			bad(field, d, fmt.Sprintf("must be at most %v (negative: %s)", most, offMeans))
+		} else if d > 0 && d < DurationMin {
+			bad(field, d, fmt.Sprintf("must be at least %v (negative: %s)", DurationMin, offMeans)+withUnit(d, most))
 		}
 	}
 	life("TTL", p.TTL, TTLMax, "not cached")
@@ -247,7 +255,7 @@ func (p Policy) validate(where string) []error {
 		bad("Jitter", p.Jitter, "must be below 1 (negative: off)")
 	}
 	if p.Lease != 0 && (p.Lease < LeaseMin || p.Lease > LeaseMax) {
-		bad("Lease", p.Lease, fmt.Sprintf("must be from %v to %v", LeaseMin, LeaseMax))
+		bad("Lease", p.Lease, fmt.Sprintf("must be from %v to %v", LeaseMin, LeaseMax)+withUnit(p.Lease, LeaseMax))
 	}
 	life("Wait", p.Wait, WaitMax, "do not wait")
 	if p.OnWaitTimeout > WaitError {
@@ -281,6 +289,23 @@ func (p Policy) validate(where string) []error {
 		bad("EarlyBeta", p.EarlyBeta, fmt.Sprintf("must be at most %v (negative: off)", EarlyBetaMax))
 	}
 	return problems
+}
+
+// withUnit is what the error about a duration below its bound says besides: how to write
+// d, if it is a number that was to be seconds (or milliseconds, where as many seconds would be above
+// most) and was written without a unit. "" where d is no such number.
+func withUnit(d, most time.Duration) string {
+	if d <= 0 || d >= DurationMin {
+		return ""
+	}
+	unit, name := time.Second, "time.Second"
+	if d > most/unit {
+		unit, name = time.Millisecond, "time.Millisecond"
+	}
+	if d > most/unit {
+		return ""
+	}
+	return fmt.Sprintf("; a number without a unit is nanoseconds: write %d * %s", int64(d), name)
 }
 
 // tablesFor returns the tables that a statement depends on, or invalidates: those

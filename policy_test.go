@@ -80,7 +80,7 @@ func TestResolve(t *testing.T) {
 		{"empty results live for a tenth", Policy{TTL: 20 * time.Second}, Policy{}, with(func(p *Policy) { p.TTL, p.Empty = 20*time.Second, 2*time.Second })},
 		{"but no longer than five seconds", Policy{TTL: time.Hour}, Policy{}, with(func(p *Policy) { p.TTL, p.Empty = time.Hour, 5*time.Second })},
 		{"and never longer than others", Policy{TTL: time.Second, Empty: time.Minute}, Policy{}, with(func(p *Policy) { p.TTL, p.Empty = time.Second, time.Second })},
-		{"the shortest life is a millisecond", Policy{TTL: 1}, Policy{}, with(func(p *Policy) { p.TTL, p.Empty = time.Millisecond, time.Millisecond })},
+		{"the shortest life is a millisecond", Policy{TTL: time.Millisecond}, Policy{}, with(func(p *Policy) { p.TTL, p.Empty = time.Millisecond, time.Millisecond })},
 		{"the longest duration does not overflow", Policy{SWR: math.MaxInt64}, Policy{}, with(func(p *Policy) { p.SWR = math.MaxInt64 })},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -122,6 +122,30 @@ sqlherd: P.EarlyBeta is +Inf; must be at most 100 (negative: off)`), "\n")
 		if p.validate("P") == nil {
 			t.Errorf("%+v is valid", p)
 		}
+	}
+}
+
+func TestADurationThatLacksItsUnitIsAnErrorThatWritesItOut(t *testing.T) {
+	for _, tt := range []struct {
+		p    Policy
+		want string
+	}{
+		{Policy{TTL: 30}, "P.TTL is 30ns; must be at least 1ms (negative: not cached); a number without a unit is nanoseconds: write 30 * time.Second"},
+		{Policy{TTL: 86_400}, "P.TTL is 86.4µs; must be at least 1ms (negative: not cached); a number without a unit is nanoseconds: write 86400 * time.Second"},
+		{Policy{SWR: 300}, "P.SWR is 300ns; must be at least 1ms (negative: off); a number without a unit is nanoseconds: write 300 * time.Second"},
+		{Policy{SIE: 1}, "P.SIE is 1ns; must be at least 1ms (negative: off); a number without a unit is nanoseconds: write 1 * time.Second"},
+		{Policy{Empty: 5}, "P.Empty is 5ns; must be at least 1ms (negative: empty results are not cached); a number without a unit is nanoseconds: write 5 * time.Second"},
+		{Policy{Wait: 5_000}, "P.Wait is 5µs; must be at least 1ms (negative: do not wait); a number without a unit is nanoseconds: write 5000 * time.Millisecond"},
+		{Policy{Wait: 999_999}, "P.Wait is 999.999µs; must be at least 1ms (negative: do not wait); a number without a unit is nanoseconds: write 999999 * time.Millisecond"},
+		{Policy{Lease: 3}, "P.Lease is 3ns; must be from 100ms to 5m0s; a number without a unit is nanoseconds: write 3 * time.Second"},
+		{Policy{Lease: 999_999}, "P.Lease is 999.999µs; must be from 100ms to 5m0s"},
+	} {
+		if err := errors.Join(tt.p.validate("P")...); err == nil || err.Error() != "sqlherd: "+tt.want {
+			t.Errorf("got  %v\nwant sqlherd: %s", err, tt.want)
+		}
+	}
+	if errs := (Policy{TTL: DurationMin, SWR: DurationMin, SIE: DurationMin, Empty: DurationMin, Wait: DurationMin}).validate("P"); errs != nil {
+		t.Error("a millisecond is refused:", errs)
 	}
 }
 

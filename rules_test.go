@@ -140,6 +140,7 @@ var badRules = []struct{ name, text, want string }{
 	{"a bad wildcard", "rules:\n  - policy: {}\n    name: '['\n", `sqlherd: f:2: rules[0].Name is "["; must be a name or a pattern as path.Match knows it`},
 	{"an unknown option", "rules:\n  - name: a\n    policy:\n      ttl: 1s\n      tll: 1s\n", `sqlherd: f:5: unknown option "tll"; there are ` + cacheOptions + `, on-wait-timeout`},
 	{"a duration without a unit", "rules:\n  - name: a\n    policy:\n      ttl: 30\n", `sqlherd: f:4: ttl: has no unit; write 30s for seconds`},
+	{"a duration below a millisecond", "rules:\n  - name: a\n    policy: {swr: 30ns}\n", `sqlherd: f:3: swr: must be at least 1ms; off turns it off`},
 	{"a negative duration", "rules:\n  - name: a\n    policy: {ttl: -1s}\n", `sqlherd: f:3: ttl: must not be negative`},
 	{"a list where one value belongs", "rules:\n  - name: [a]\n    policy: {}\n", `sqlherd: f:2: name must have a value, and one only`},
 	{"an empty list", "rules:\n  - name: a\n    policy: {tags: []}\n", `sqlherd: f:3: tags must be a list that is not empty; write none for nothing`},

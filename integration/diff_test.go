@@ -185,7 +185,7 @@ func newSuite(t *testing.T, d dbtest.Database, count *cells) *suite {
 }
 
 // stalePolicy makes rows stale at once and for long.
-var stalePolicy = sqlherd.Policy{TTL: time.Microsecond, Empty: time.Microsecond, SWR: 10 * time.Minute, Jitter: -1, EarlyBeta: -1, MaxBytes: 16 << 20, MaxRows: 100_000}
+var stalePolicy = sqlherd.Policy{TTL: time.Millisecond, Empty: time.Millisecond, SWR: 10 * time.Minute, Jitter: -1, EarlyBeta: -1, MaxBytes: 16 << 20, MaxRows: 100_000}
 
 // run asks a probe on every way.
 func (s *suite) run(t *testing.T, p *probe) {
