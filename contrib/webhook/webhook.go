@@ -38,6 +38,7 @@ const (
 // while Redis is away.
 type Invalidator interface {
 	Invalidate(ctx context.Context, tags ...string) error
+	InvalidateSoft(ctx context.Context, tags ...string) error
 	InvalidateTables(ctx context.Context, tables ...string) error
 	InvalidateAll(ctx context.Context) error
 }
@@ -61,9 +62,10 @@ type Config struct {
 
 // A Handler answers POST requests whose body is a JSON object:
 //
-//	{"tags": ["product/7"], "tables": ["products"], "all": false}
+//	{"tags": ["product/7"], "tables": ["products"], "all": false, "soft": false}
 //
-// Each member may be left out, but not all of them. Its answers are JSON objects too:
+// Each member may be left out, but something must be named, and each may be there once. soft is for tags alone: results become stale
+// rather than dead, as by [sqlherd.Herd.InvalidateSoft]. Its answers are JSON objects too:
 //
 //	200 {"status":"done", …}         it is forgotten here and in Redis, hence in the fleet as after any write
 //	202 {"status":"retrying", …}     it is forgotten in this process; Redis cannot be told now, and the Herd goes on trying. Do not repeat the request.
@@ -124,9 +126,8 @@ func New(to Invalidator, cfg Config) (*Handler, error) {
 
 // A request is the body.
 type request struct {
-	Tags   []string `json:"tags"`
-	Tables []string `json:"tables"`
-	All    bool     `json:"all"`
+	Tags, Tables []string
+	All, Soft    bool
 }
 
 type reply struct {
@@ -135,6 +136,7 @@ type reply struct {
 	Tags   int    `json:"tags"`
 	Tables int    `json:"tables"`
 	All    bool   `json:"all"`
+	Soft   bool   `json:"soft"`
 }
 
 // A problem is why a request is refused.
@@ -181,14 +183,14 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	out := reply{Status: "done", Tags: len(req.Tags), Tables: len(req.Tables), All: req.All}
+	out := reply{Status: "done", Tags: len(req.Tags), Tables: len(req.Tables), All: req.All, Soft: req.Soft}
 	status := http.StatusOK
 	if err := h.invalidate(context.WithoutCancel(r.Context()), req); err != nil {
 		out.Status, status = "retrying", http.StatusAccepted
 		out.Detail = "forgotten in this process; Redis could not be told, and is told in the background as soon as it answers"
-		h.cfg.Logger.Warn("sqlherd/webhook: invalidated here; Redis is told later", "error", err, "tags", out.Tags, "tables", out.Tables, "all", out.All)
+		h.cfg.Logger.Warn("sqlherd/webhook: invalidated here; Redis is told later", "error", err, "tags", out.Tags, "tables", out.Tables, "all", out.All, "soft", out.Soft)
 	} else {
-		h.cfg.Logger.Info("sqlherd/webhook: invalidated", "tags", out.Tags, "tables", out.Tables, "all", out.All)
+		h.cfg.Logger.Info("sqlherd/webhook: invalidated", "tags", out.Tags, "tables", out.Tables, "all", out.All, "soft", out.Soft)
 	}
 	write(w, status, out)
 }
@@ -217,24 +219,44 @@ func (h *Handler) parse(body []byte) (request, *problem) {
 	if !utf8.Valid(body) { // encoding/json would replace it, and so name another tag
 		return refused("", "the body must be UTF-8")
 	}
-	var req request
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.DisallowUnknownFields()
 	if first := bytes.TrimLeft(body, " \t\r\n"); len(first) == 0 || first[0] != '{' {
-		return refused("", `the body must be a JSON object: {"tags":[…],"tables":[…],"all":true}`)
+		return refused("", `the body must be a JSON object: {"tags":[…],"tables":[…],"all":true,"soft":true}`)
 	}
-	if err := dec.Decode(&req); err != nil {
-		var wrongType *json.UnmarshalTypeError
-		if errors.As(err, &wrongType) {
-			return refused(wrongType.Field, fmt.Sprintf("must not be a JSON %s", wrongType.Value))
-		}
-		if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-			return refused(strings.Trim(field, `"`), "is not known; known are tags, tables and all")
-		}
-		return refused("", "the body is not valid JSON: "+strings.TrimPrefix(err.Error(), "json: "))
+	if !json.Valid(body) {
+		return refused("", invalidJSON(body))
 	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return refused("", "there is something behind the JSON object")
+	var req request
+	members := map[string]struct {
+		into any
+		must string
+	}{
+		"tags":   {&req.Tags, "a list of strings"},
+		"tables": {&req.Tables, "a list of strings"},
+		"all":    {&req.All, "true or false"},
+		"soft":   {&req.Soft, "true or false"},
+	}
+	// Member by member: of two with one name encoding/json would take the last, and what the first one names
+	// would go on being served. What is read is valid, so that only types can be wrong.
+	seen := map[string]bool{}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	_, _ = dec.Token()
+	for dec.More() {
+		token, _ := dec.Token()
+		name, _ := token.(string)
+		member, known := members[name]
+		if !known {
+			return refused(name, "is not known; known are tags, tables, all and soft")
+		}
+		if seen[name] {
+			return refused(name, "is there more than once")
+		}
+		seen[name] = true
+		if err := dec.Decode(member.into); err != nil {
+			if wrongType := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrongType) {
+				return refused(name, fmt.Sprintf("must be %s; there is a JSON %s", member.must, wrongType.Value))
+			}
+			return refused(name, "must be "+member.must)
+		}
 	}
 	if n := len(req.Tags) + len(req.Tables); n > h.cfg.NamesMax {
 		return request{}, &problem{status: http.StatusRequestEntityTooLarge,
@@ -258,7 +280,19 @@ func (h *Handler) parse(body []byte) (request, *problem) {
 	if len(req.Tags) == 0 && len(req.Tables) == 0 && !req.All {
 		return refused("", "names nothing: give tags, tables, or all as true")
 	}
+	if req.Soft && (len(req.Tables) > 0 || req.All) {
+		return refused("soft", "is for tags alone; send tables or all in a request of their own, without it")
+	}
 	return req, nil
+}
+
+// invalidJSON says what is wrong with a body that is no JSON, or has more than one value.
+func invalidJSON(body []byte) string {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	if err := dec.Decode(new(json.RawMessage)); err != nil {
+		return "the body is not valid JSON: " + err.Error()
+	}
+	return "there is something behind the JSON object"
 }
 
 // endsWithName says whether the last component of a table's name, without its quotes, is there.
@@ -302,7 +336,11 @@ func (h *Handler) invalidate(ctx context.Context, req request) error {
 		return h.to.InvalidateAll(ctx) // which is the others too
 	}
 	var problems [2]error
-	if len(req.Tags) > 0 {
+	switch {
+	case len(req.Tags) == 0:
+	case req.Soft:
+		problems[0] = h.to.InvalidateSoft(ctx, req.Tags...)
+	default:
 		problems[0] = h.to.Invalidate(ctx, req.Tags...)
 	}
 	if len(req.Tables) > 0 {

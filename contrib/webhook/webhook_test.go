@@ -25,14 +25,19 @@ const (
 
 // notes is an Invalidator that takes down what it is told.
 type notes struct {
-	tags, tables []string
-	all          int
-	err          error
-	ctx          context.Context
+	tags, tables, soft []string
+	all                int
+	err                error
+	ctx                context.Context
 }
 
 func (n *notes) Invalidate(ctx context.Context, tags ...string) error {
 	n.tags, n.ctx = append(n.tags, tags...), ctx
+	return n.err
+}
+
+func (n *notes) InvalidateSoft(_ context.Context, tags ...string) error {
+	n.soft = append(n.soft, tags...)
 	return n.err
 }
 
@@ -46,7 +51,7 @@ func (n *notes) InvalidateAll(context.Context) error {
 	return n.err
 }
 
-func (n *notes) any() bool { return len(n.tags)+len(n.tables)+n.all > 0 }
+func (n *notes) any() bool { return len(n.tags)+len(n.tables)+len(n.soft)+n.all > 0 }
 
 func newHandler(t testing.TB, to webhook.Invalidator, cfg webhook.Config) *webhook.Handler {
 	t.Helper()
@@ -80,7 +85,7 @@ func header(key, value string) func(*http.Request) {
 type answer struct {
 	Status, Detail string
 	Tags, Tables   int
-	All            bool
+	All, Soft      bool
 	Error          struct{ Field, Message string }
 }
 
@@ -100,23 +105,26 @@ func serve(t testing.TB, h http.Handler, r *http.Request) (*httptest.ResponseRec
 
 func TestAnInvalidationReachesWhomItIsFor(t *testing.T) {
 	for _, c := range []struct {
-		body         string
-		tags, tables []string
-		all          int
+		body               string
+		tags, tables, soft []string
+		all                int
 	}{
 		{body: `{"tags":["a","b/1"]}`, tags: []string{"a", "b/1"}},
 		{body: `{"tables":["products","shop.\"Odd.Name\""]}`, tables: []string{"products", `shop."Odd.Name"`}},
 		{body: ` {"tags":["a"],"tables":["t"],"all":false} ` + "\n", tags: []string{"a"}, tables: []string{"t"}},
 		{body: `{"all":true}`, all: 1},
 		{body: `{"all":true,"tags":["a"]}`, all: 1}, // one of everything is enough
+		{body: `{"tags":["a","b"],"soft":true}`, soft: []string{"a", "b"}},
+		{body: `{"soft":false,"tags":["a"],"tables":["t"]}`, tags: []string{"a"}, tables: []string{"t"}},
+		{body: `{"soft":null,"all":true}`, all: 1},
 		{body: `{"tags":["ünï","a,b","\u00e9"]}`, tags: []string{"ünï", "a,b", "é"}},
 	} {
 		n := &notes{}
 		w, a := serve(t, newHandler(t, n, webhook.Config{}), post(c.body, header("Content-Type", "application/json; charset=utf-8")))
-		if w.Code != http.StatusOK || a.Status != "done" || a.All != (c.all > 0) {
+		if w.Code != http.StatusOK || a.Status != "done" || a.All != (c.all > 0) || a.Soft != (c.soft != nil) {
 			t.Errorf("%s: %d %s", c.body, w.Code, w.Body)
 		}
-		if !slices.Equal(n.tags, c.tags) || !slices.Equal(n.tables, c.tables) || n.all != c.all {
+		if !slices.Equal(n.tags, c.tags) || !slices.Equal(n.tables, c.tables) || !slices.Equal(n.soft, c.soft) || n.all != c.all {
 			t.Errorf("%s told %+v", c.body, n)
 		}
 	}
@@ -176,10 +184,19 @@ func TestARequestThatIsWrongSaysWhereAndDoesNothing(t *testing.T) {
 		{body: `{"all":false,"tags":[],"tables":null}`, status: 400, message: "names nothing"},
 		{body: `{"all":true}{}`, status: 400, message: "behind"},
 		{body: `{"all":true} x`, status: 400, message: "behind"},
-		{body: `{"all":"yes"}`, status: 400, field: "all", message: "string"},
-		{body: `{"tags":"a"}`, status: 400, field: "tags", message: "string"},
-		{body: `{"tags":[1]}`, status: 400, field: "tags", message: "number"},
-		{body: `{"soft":true,"all":true}`, status: 400, field: "soft", message: "not known"},
+		{body: `{"tags":["a"],}`, status: 400, message: "not valid JSON"},
+		{body: `{"all":"yes"}`, status: 400, field: "all", message: "must be true or false; there is a JSON string"},
+		{body: `{"tags":"a"}`, status: 400, field: "tags", message: "must be a list of strings; there is a JSON string"},
+		{body: `{"tags":[1]}`, status: 400, field: "tags", message: "must be a list of strings; there is a JSON number"},
+		{body: `{"tags":["a"],"tables":{"t":1}}`, status: 400, field: "tables", message: "must be a list of strings; there is a JSON object"},
+		{body: `{"tags":["a"],"soft":"true"}`, status: 400, field: "soft", message: "must be true or false; there is a JSON string"},
+		{body: `{"tags":["a"],"soft":1}`, status: 400, field: "soft", message: "must be true or false; there is a JSON number"},
+		{body: `{"soft":true}`, status: 400, message: "names nothing"},
+		{body: `{"soft":true,"all":true}`, status: 400, field: "soft", message: "for tags alone"},
+		{body: `{"soft":true,"tags":["a"],"tables":["t"]}`, status: 400, field: "soft", message: "for tags alone"},
+		{body: `{"tag":["a"]}`, status: 400, field: "tag", message: "known are tags, tables, all and soft"},
+		{body: `{"Tags":["a"]}`, status: 400, field: "Tags", message: "not known"},
+		{body: `{"tags":["a"],"tags":["b"]}`, status: 400, field: "tags", message: "more than once"},
 		{body: `{"tags":["a",""]}`, status: 400, field: "tags[1]", message: "empty"},
 		{body: `{"tags":[null]}`, status: 400, field: "tags[0]", message: "empty"},
 		{body: `{"tags":["a\n"]}`, status: 400, field: "tags[0]", message: "control"},
@@ -286,7 +303,7 @@ func (r *repeat) Read(b []byte) (int, error) {
 
 // Whatever passes must be taken by a Herd, which without Redis has no other reason to refuse.
 func FuzzBody(f *testing.F) {
-	for _, s := range []string{`{"tags":["a"]}`, `{"tables":["a.\"b\"","[x]","a."]}`, `{"all":true}`, `{"tags":[null],"all":1}`, `{"TAGS":["a"]}`, `{"tags":["a"]}{}`, `{"tables":["\"\"\""]}`, "{\"tags\":[\"\xff\"]}"} {
+	for _, s := range []string{`{"tags":["a"]}`, `{"tables":["a.\"b\"","[x]","a."]}`, `{"all":true}`, `{"tags":[null],"all":1}`, `{"TAGS":["a"]}`, `{"soft":true,"tags":["a","b"]}`, `{"tags":["a"],"tags":["b"]}`, `{"tags":["a"]}{}`, `{"tables":["\"\"\""]}`, "{\"tags\":[\"\xff\"]}"} {
 		f.Add(s)
 	}
 	herd, err := sqlherd.New(sqlherd.Config{})
@@ -296,13 +313,18 @@ func FuzzBody(f *testing.F) {
 	f.Cleanup(func() { herd.Close() })
 	h := newHandler(f, herd, webhook.Config{})
 	f.Fuzz(func(t *testing.T, body string) {
-		before := herd.Stats().Invalidations
+		before := herd.Stats()
 		w, a := serve(t, h, post(body))
-		told := herd.Stats().Invalidations - before
+		after := herd.Stats()
+		soft := after.SoftInvalidations - before.SoftInvalidations
+		told := after.Invalidations - before.Invalidations + soft
 		switch w.Code {
 		case http.StatusOK:
 			if want := uint64(a.Tags + a.Tables); !a.All && told != want || a.All && told != 1 {
 				t.Errorf("%q: told %d times: %s", body, told, w.Body)
+			}
+			if (soft > 0) != a.Soft {
+				t.Errorf("%q: told %d times that it is soft: %s", body, soft, w.Body)
 			}
 		case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
 			if told != 0 || a.Error.Message == "" {
@@ -341,5 +363,5 @@ func ExampleNew() {
 	defer res.Body.Close()
 	body, _ := io.ReadAll(res.Body)
 	fmt.Println(res.Status, string(body))
-	// Output: 200 OK {"status":"done","tags":1,"tables":1,"all":false}
+	// Output: 200 OK {"status":"done","tags":1,"tables":1,"all":false,"soft":false}
 }
