@@ -336,7 +336,7 @@ func (c *conn) exec(ctx context.Context, st *stmt, query string, args []driver.N
 	if bad == nil {
 		bad = p.hintErr
 	}
-	if err := c.malformedWrite(p, bad); err != nil {
+	if err := c.malformedWrite(p, bad, effects.all); err != nil {
 		return nil, err
 	}
 	real, err := c.dial(ctx)
@@ -370,11 +370,11 @@ func (c *conn) exec(ctx context.Context, st *stmt, query string, args []driver.N
 
 // malformedWrite handles a hint that is malformed, or into which an argument could not be put. It returns an error when the
 // statement must fail; one that runs is counted when it has, since a driver may answer ErrSkip and be asked again.
-func (c *conn) malformedWrite(p *plan, bad error) error {
+func (c *conn) malformedWrite(p *plan, bad error, forgets bool) error {
 	if bad == nil {
 		return nil
 	}
-	err := c.h.malformed(p, bad)
+	err := c.h.malformed(p, bad, forgets)
 	if err != nil {
 		c.h.counters.hintErrors.Add(1)
 	}
@@ -384,7 +384,7 @@ func (c *conn) malformedWrite(p *plan, bad error) error {
 // runRows runs a query on the caller's own connection, uncached.
 func (c *conn) runRows(ctx context.Context, st *stmt, p *plan, query string, args []driver.NamedValue) (driver.Rows, error) {
 	effects, bad := p.effectsOf(ctx, args)
-	if err := c.malformedWrite(p, bad); err != nil {
+	if err := c.malformedWrite(p, bad, effects.all); err != nil {
 		return nil, err
 	}
 	real, err := c.dial(ctx)

@@ -2,6 +2,7 @@ package sqlherd
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -10,6 +11,7 @@ import (
 type ctxOptions struct {
 	policy  *Policy
 	tags    []string
+	badTag  error // that one of tags is no tag
 	scope   string
 	bypass  bool
 	refresh bool
@@ -43,10 +45,17 @@ func WithPolicy(ctx context.Context, p Policy) context.Context {
 
 // WithTags returns a context under which cached queries depend on tags, besides what
 // their hint says, and writes invalidate tags, besides what they write. It adds to the
-// tags of an outer WithTags.
+// tags of an outer WithTags. A tag is 1 to TagBytesMax bytes of UTF-8 without control characters, as for
+// Herd.Invalidate; any other is treated as a malformed hint is: queries are not cached, writes
+// forget everything, and see Config.StrictHints.
 func WithTags(ctx context.Context, tags ...string) context.Context {
 	return withOptions(ctx, func(o *ctxOptions) {
 		o.tags = append(slices.Clip(o.tags), tags...)
+		for _, t := range tags {
+			if err := checkTag(t); err != nil && o.badTag == nil {
+				o.badTag = fmt.Errorf("sqlherd: WithTags: tag %q %w", shorten(t), err)
+			}
+		}
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sqlherd/sqlherd"
 )
@@ -277,7 +278,7 @@ func TestScopesSeeOnlyTheirOwnRows(t *testing.T) {
 	db := newFakeDB(t, slowly(0, "rows"))
 	p, _ := openHerd(t, db, sqlherd.Config{})
 	keys := make(map[string]bool)
-	for _, scope := range []string{"", "tenant:1", "tenant:2", "tenant:\x001", "tenant"} {
+	for _, scope := range []string{"", "tenant:1", "tenant:2", "tenant:\x001", "tenant", "tenant:1\n", "tenant:1\x00", "{tenant:1}", "tenant:{1}", "tenant:1,2", "tenant:1 2", ":", "{", "}", "\n", "\x00"} {
 		ctx := sqlherd.WithScope(t.Context(), scope)
 		if info := infoOf(t, ctx, p, hinted); info.Outcome != sqlherd.Miss || keys[info.Key] {
 			t.Errorf("scope %q: %v, key %s", scope, info.Outcome, info.Key)
@@ -342,6 +343,67 @@ func TestTagsOfHintAndContextInvalidate(t *testing.T) {
 		}
 		if info := infoOf(t, ctx, p, query, 7); info.Outcome != sqlherd.Hit {
 			t.Errorf("after something else: %v, want a hit", info.Outcome)
+		}
+	}
+}
+
+// Herd.Invalidate refuses what is no tag, so what depended on it could not be forgotten.
+func TestATagOfAContextThatNobodyCouldInvalidateKeepsItsQueryFromTheCache(t *testing.T) {
+	byArgument := "SELECT /* @cache ttl=1m tags=product/{1} tables=none */ v FROM t WHERE id = $1"
+	for _, tag := range []string{"", "a\nb", "a\x00b", "\x7f", "\xff", strings.Repeat("x", sqlherd.TagBytesMax+1)} {
+		db := newFakeDB(t, slowly(0, "rows"))
+		var log bytes.Buffer
+		p, h := openHerd(t, db, sqlherd.Config{Dialect: sqlherd.PostgreSQL, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err := h.Invalidate(t.Context(), tag); err == nil {
+			t.Errorf("%.20q can be invalidated", tag)
+		}
+		for _, ctx := range []context.Context{
+			sqlherd.WithTags(t.Context(), "good", tag), sqlherd.WithTags(sqlherd.WithTags(t.Context(), tag), "good"),
+			sqlherd.WithPolicy(sqlherd.WithTags(t.Context(), tag), sqlherd.Policy{TTL: time.Minute}),
+		} {
+			for range 2 {
+				if info := infoOf(t, ctx, p, hinted); info.Outcome != sqlherd.Bypassed || info.Reason != sqlherd.ReasonHint || !strings.Contains(info.Detail, "WithTags") {
+					t.Errorf("%.20q: %v, %v, %q", tag, info.Outcome, info.Reason, info.Detail)
+				}
+			}
+		}
+		if n := strings.Count(log.String(), "level=WARN"); n != 1 {
+			t.Errorf("%.20q: logged %d times:\n%s", tag, n, &log)
+		}
+		// A write under it wants something forgotten, and nobody knows what.
+		infoOf(t, t.Context(), p, byArgument, 7)
+		if _, err := p.ExecContext(sqlherd.WithTags(t.Context(), tag), "UPDATE elsewhere SET v = 'x'"); err != nil {
+			t.Fatal(err)
+		}
+		if info := infoOf(t, t.Context(), p, byArgument, 7); info.Outcome != sqlherd.Miss {
+			t.Errorf("%.20q: %v after a write under it", tag, info.Outcome)
+		}
+		if st := h.Stats(); st.UnknownWrites != 1 || !strings.Contains(log.String(), "every result is forgotten") {
+			t.Errorf("%.20q: %d unknown writes, log\n%s", tag, st.UnknownWrites, &log)
+		}
+
+		// An argument is data: the tag it makes is spelled in another way, and is its own.
+		infoOf(t, t.Context(), p, byArgument, tag)
+		infoOf(t, t.Context(), p, byArgument, tag+"!")
+		do(t, p, "UPDATE /* @invalidate tags=product/{1} tables=none */ t SET v = 'x' WHERE id = $1", tag)
+		if info := infoOf(t, t.Context(), p, byArgument, tag); info.Outcome == sqlherd.Hit {
+			t.Errorf("%.20q as an argument: %v, %v", tag, info.Outcome, info.Detail)
+		}
+		if info := infoOf(t, t.Context(), p, byArgument, tag+"!"); len(tag) < 100 && info.Outcome != sqlherd.Hit {
+			t.Errorf("another argument than %.20q: %v, %v", tag, info.Outcome, info.Detail)
+		}
+
+		strict, _ := openHerd(t, db, sqlherd.Config{Dialect: sqlherd.PostgreSQL, StrictHints: true})
+		ctx, before := sqlherd.WithTags(t.Context(), tag), db.queries.Load()
+		_, err := queryOne(ctx, strict, hinted)
+		_, xerr := strict.ExecContext(ctx, "UPDATE t SET v = 'x'")
+		for _, err := range []error{err, xerr} {
+			if err == nil || !strings.Contains(err.Error(), "WithTags") {
+				t.Errorf("%.20q under StrictHints: %v", tag, err)
+			}
+		}
+		if n := db.queries.Load(); n != before {
+			t.Errorf("%.20q under StrictHints: %d statements ran", tag, n-before)
 		}
 	}
 }

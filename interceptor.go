@@ -179,6 +179,10 @@ func (q *queryState) decide() error {
 		}
 		return nil
 	}
+	if q.opts != nil && q.opts.badTag != nil {
+		// Nobody could name it to invalidate what depends on it.
+		return q.malformed(q.opts.badTag)
+	}
 	// A context's policy beats the hint and the rule, also in what they turn off.
 	own, off, foreign := q.pol == p.policy, p.off, p.foreign
 	if !own {
@@ -213,7 +217,7 @@ func (q *queryState) decide() error {
 // returns an error when the query must fail.
 func (q *queryState) malformed(err error) error {
 	q.pol, q.reason, q.detail = nil, ReasonHint, err.Error()
-	if err := q.c.h.malformed(q.p, err); err != nil {
+	if err := q.c.h.malformed(q.p, err, false); err != nil {
 		q.done(Bypassed, ReasonHint, 0)
 		return err
 	}
@@ -223,13 +227,13 @@ func (q *queryState) malformed(err error) error {
 // malformed logs the first malformed hint of a query family, and returns the error under
 // Config.StrictHints. Otherwise a read runs as without the hint, and a write whose @invalidate
 // cannot be understood forgets everything.
-func (h *Herd) malformed(p *plan, err error) error {
+func (h *Herd) malformed(p *plan, err error, forgets bool) error {
 	if h.families.firstMistake(p.name) {
 		then := "the query runs uncached"
 		switch {
 		case h.cfg.StrictHints:
 			then = "the statement fails"
-		case p.hinted != nil && p.hinted.kind == hintInvalidate:
+		case forgets, p.hinted != nil && p.hinted.kind == hintInvalidate:
 			then = "every result is forgotten"
 		}
 		h.log.Warn("sqlherd: malformed hint; "+then, "query", p.name, "error", err)

@@ -273,7 +273,7 @@ func (p *plan) saidToRead() bool {
 }
 
 // effectsOf returns what running the statement with args may write. Its error is that of an @invalidate into
-// which an argument could not be put: forget everything then, rather than too little.
+// which an argument could not be put, or of a context's tag that is none: forget everything then, rather than too little.
 func (p *plan) effectsOf(ctx context.Context, args []driver.NamedValue) (writeEffects, error) {
 	if !p.mayWrite {
 		return writeEffects{}, nil
@@ -287,6 +287,9 @@ func (p *plan) effectsOf(ctx context.Context, args []driver.NamedValue) (writeEf
 		e.tags = append(slices.Clip(e.tags), tagPrefix+tag)
 	}
 	if o := optionsOf(ctx); o != nil {
+		if o.badTag != nil {
+			return writeEffects{all: true}, o.badTag
+		}
 		for _, t := range o.tags {
 			e.tags = append(slices.Clip(e.tags), tagPrefix+t)
 		}

@@ -42,7 +42,7 @@ func TestOnAClusterFourProcessesShareOneLoadAndHearOfWrites(t *testing.T) {
 }
 
 // oddTags are tags that could choose a slot, break a pattern or a name.
-var oddTags = []string{"{a}", "}{", "a{b}c", "{}", "{sqlherd}", "a:b", "*", "[x]", "č", strings.Repeat("long", 50), `\`, "#", "a b"}
+var oddTags = []string{"{a}", "}{", "a{b}c", "{}", "{sqlherd}", "a:b", "*", "[x]", "č", strings.Repeat("long", 50), `\`, "#", "a b", "a,b", "a|b"}
 
 func TestOddTagsWorkOnEveryRedis(t *testing.T) {
 	for name, connect := range map[string]func(*testing.T) (redis.UniversalClient, string){
