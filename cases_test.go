@@ -11,7 +11,7 @@ import (
 )
 
 // What users of other wrappers and caches have seen go wrong, and the tests that hold the right value for each: wrapping a driver
-// (A), cached rows that differ from the driver's (B), writes (E), texts and hints (F).
+// (A), cached rows that differ from the driver's (B), keys (C), writes (E), texts and hints (F).
 var cases = []struct{ id, saw, tests string }{
 	{"A01", "a slice is refused by a prepared statement whose connection would have taken it", "TestAStatementWithoutAHintBehavesAsOnTheBareDriverWhateverTheDriverImplements TestMissAndHitCannotBeToldFromTheBareDriverWhateverItImplements"},
 	{"A02", "a uint64 with its high bit set is refused", "TestNobodyCanTellWhereRowsCameFromOnAnyDriver TestArgumentsOfDifferentTypesAreDifferentQueries"},
@@ -45,6 +45,19 @@ var cases = []struct{ id, saw, tests string }{
 	{"B19", "only the first result set is kept", "TestTwoResultSetsBothArriveAndAreNotCached TestNobodyCanTellWhereRowsCameFromOnAnyDriver TestSeveralStatementsThroughPgxsSimpleProtocol"},
 	{"B20", "a literal and a parameter are taken for the same", "TestNobodyCanTellWhereRowsCameFromOnAnyDriver TestArgumentsOfDifferentTypesAreDifferentQueries"},
 
+	{"C01", "rows of another database of the same server", "TestTwoDatabasesNeverSeeEachOthersRows TestRowsOfOneDatabaseOrUserNeverReachAnother TestAConnectionWithASessionOfItsOwnBypassesAndNobodyElseIsAffected TestASessionReadsWhatTheBareDriverReadsWhateverItsStateAndNobodyElseDoes"},
+	{"C02", "rows of another tenant's schema, since the text is the same", "TestASessionReadsWhatTheBareDriverReadsWhateverItsStateAndNobodyElseDoes TestTwoSearchPathsNeverSeeEachOthersRows TestTwoRolesWithSearchPathsOfTheirOwnNeverSeeEachOthersRows TestASearchPathThatALoginIsGivenLaterIsFollowedOnceTheRowsAreForgotten TestRowsThatAPolicyHidesAreNotSeenByAnotherTenant TestAScopeIsSharedInsideATenantAndByNobodyElse"},
+	{"C04", "rows are served after the privilege is gone", "TestAPrivilegeThatIsTakenAwayIsNoticedWhenTheRowsAreForgotten TestALoginsPolicyIsNotAnothersWithTheSameStatement TestTwoUsersNeverSeeEachOthersRows"},
+	{"C05", "rows of another time zone", "TestSettingsOfTheDSNKeepRowsApart"},
+	{"C07", "two lists of arguments that look alike share their rows", "TestListsThatOnlyLookAlikeHaveDifferentKeys TestEveryPartOfAKeyCounts TestKeysAreEqualExactlyWhenTheirPartsAre FuzzKeysDistinct TestScopesSeeOnlyTheirOwnRows TestOddTagsWorkOnEveryRedis TestATagOfAContextThatNobodyCouldInvalidateKeepsItsQueryFromTheCache"},
+	{"C08", "arguments that are equal but for their type share their rows", "TestArgumentsThatLookAlikeAreAnsweredAsOnTheBareDriver TestArgumentsOfDifferentTypeOrValueHaveDifferentKeys TestArgumentsOfDifferentTypesAreDifferentQueries TestTheSameArgumentHasTheSameKeyEachTime"},
+	{"C10", "two apps on one Redis read or flush each other's entries", "TestTwoAppsOnOneRedisWithoutANamespaceKeepTheirRowsAndWhatIsNotTheirs TestEntriesOfOneNamespaceAreNothingToAnother TestTwoDatabasesNeverSeeEachOthersRows"},
+	{"C11", "a tenant's refresh, or its missing row, is another's", "TestATenantsRowsStayItsOwnOnEveryWayToServeThem TestAScopeIsSharedInsideATenantAndByNobodyElse"},
+	{"C13", "two queries whose digests collide share their rows", "TestDamagedEntriesAreMissesAndCounted TestAnEntryCopiedUnderAnotherNameIsAMiss TestAnEntryIsOnlyItsOwnKeys"},
+	{"C14", "a prepared statement's rows come in the shape of another protocol's", "TestTheExecModesOfPgxShareARedisAndNotTheirRows TestNobodyCanTellWhereRowsCameFromOnAnyDriver TestEveryPartOfAKeyCounts"},
+	{"C16", "named arguments are told apart by their order alone, or not at all", "TestNamedArgumentsAreKeyedByTheirNames TestListsThatOnlyLookAlikeHaveDifferentKeys TestNobodyCanTellWhereRowsCameFromOnAnyDriver"},
+	{"C17", "settings that decide the Go types of values are not in the key", "TestSettingsOfTheDSNKeepRowsApart TestTheExecModesOfPgxShareARedisAndNotTheirRows"},
+
 	{"E01", "a load that began before a write stores old rows after it", "TestRowsThatWereReadBeforeAWriteAreNotServedAfterItThoughTheyArriveLater"},
 	{"E02", "an invalidation that is faster than its write", "TestRowsThatWereReadWhileAWriteWasNotYetCommittedEndWithTheCommit TestReadersOfAHotKeyThatIsWrittenAllTheTimeGetNewRowsForOneLoadAWrite"},
 	{"E04", "rows of a transaction that was rolled back are served", "TestATransactionThatIsRolledBackInvalidatesNothingAndStoresNothing TestWhatATransactionReadsOfItsOwnNeverReachesAnother TestACommitThatFailsLeavesTheOldRows TestACommitWhoseAnswerIsLostInvalidates"},
@@ -76,11 +89,11 @@ var cases = []struct{ id, saw, tests string }{
 // orms marks what depends on an ORM: the modules that test with them hold these.
 const orms = ""
 
-// testsDeclared returns the names of all tests of all modules.
+// testsDeclared returns the names of all tests and fuzz targets of all modules.
 func testsDeclared(t *testing.T) map[string]bool {
 	t.Helper()
 	declared := map[string]bool{}
-	decl := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	decl := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:

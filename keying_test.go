@@ -415,6 +415,8 @@ func TestEveryPartOfAKeyCounts(t *testing.T) {
 		{"argument", func(p *keyParts) { p.Arg = "y" }},
 		{"namespace runs into identity", func(p *keyParts) { p.Namespace, p.Identity = "nsi", "d" }},
 		{"identity runs into text", func(p *keyParts) { p.Identity, p.Text = "idS", "ELECT 1" }},
+		{"the digit at the text's end runs into the argument", func(p *keyParts) { p.Text, p.Arg = "SELECT ", "1x" }},
+		{"the argument runs into the text", func(p *keyParts) { p.Text, p.Arg = "SELECT 1x", "" }},
 		{"scope runs into argument", func(p *keyParts) { p.Scopes, p.Arg = []string{"a"}, "bx" }},
 	} {
 		p := base

@@ -121,21 +121,25 @@ func TestTheExecModesOfPgxShareARedisAndNotTheirRows(t *testing.T) {
 	d := dbtest.PGX(t)
 	d.Exec(t, postgresTable.make...)
 	rdb, ns := dbtest.Redis(t)
-	h := newHerd(t, sqlherd.Config{Redis: rdb, Namespace: ns, RedisTimeout: redisTimeout})
+	cfg := sqlherd.Config{Redis: rdb, Namespace: ns, RedisTimeout: redisTimeout}
+	h, elsewhere := newHerd(t, cfg), newHerd(t, cfg)
 	const query = "SELECT id, price, doc, tags, made, u, label, raw, ok, f4 FROM kinds WHERE id = $1"
 	hinted := "SELECT /* @cache ttl=10m */" + query[len("SELECT"):]
-	for round := range 2 {
+	for round, way := range []struct {
+		h       *sqlherd.Herd
+		outcome sqlherd.Outcome
+	}{{h, sqlherd.Miss}, {h, sqlherd.Hit}, {elsewhere, sqlherd.Hit}, {elsewhere, sqlherd.Hit}} {
 		for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 			d := d.WithParams("default_query_exec_mode=" + mode)
-			bare, wrapped := d.Open(t), open(t, h, d)
+			bare, wrapped := d.Open(t), open(t, way.h, d)
 			var info sqlherd.Info
 			want := see(withDeadline(t), bare, false, query, 1)
 			got := see(sqlherd.WithInfo(withDeadline(t), &info), wrapped, false, hinted, 1)
 			if _, diff := got.differences(want); diff != nil || got.Fails {
 				t.Errorf("%s\n%s", mode, strings.Join(diff, "\n"))
 			}
-			if outcome := []sqlherd.Outcome{sqlherd.Miss, sqlherd.Hit}[round]; info.Outcome != outcome {
-				t.Errorf("%s, round %d: %v, want %v", mode, round, info.Outcome, outcome)
+			if info.Outcome != way.outcome {
+				t.Errorf("%s, round %d: %v, want %v", mode, round, info.Outcome, way.outcome)
 			}
 		}
 	}

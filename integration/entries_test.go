@@ -52,6 +52,9 @@ func TestDamagedEntriesAreMissesAndCounted(t *testing.T) {
 	}
 	wantText(t, db, "one", sqlherd.Miss, query, 1)
 	entry := entryKeys(t, rdb, ns)[0]
+	if digest := strings.TrimSuffix(strings.TrimPrefix(entry, "{"+ns+":k:"), "}"); len(digest) != 64 {
+		t.Errorf("the name has a digest of %d hex digits: %s", len(digest), entry)
+	}
 	wantText(t, db, "two", sqlherd.Miss, query, 2)
 	other := slices.DeleteFunc(entryKeys(t, rdb, ns), func(k string) bool { return k == entry })[0]
 	whole, err := rdb.Get(ctx, entry).Bytes()

@@ -124,6 +124,9 @@ func TestAScopeIsSharedInsideATenantAndByNobodyElse(t *testing.T) {
 		read(a, there, "one", sqlherd.Hit)
 		read(withDeadline(t), here, "changed", sqlherd.Miss) // no scope is one of its own
 		b.wantLoads(t, 3)
+		if names := entryKeys(t, rdb, ns); len(names) != 3 {
+			t.Errorf("%d entries in Redis, want one for each scope: %q", len(names), names)
+		}
 
 		// C11: a write reaches every tenant's result, in both processes, and refills stay apart.
 		mustExec(t, here, "UPDATE items SET v = 'again' WHERE id = 1")
@@ -154,6 +157,29 @@ func TestAPrivilegeThatIsTakenAwayIsNoticedWhenTheRowsAreForgotten(t *testing.T)
 				if code := sqlState(err); code != "42501" {
 					t.Errorf("%q (%v), %v; want the database's refusal", v, info.Outcome, err)
 				}
+			}
+		})
+		// Rows that are old enough for stale-if-error, and would be served if the database could not be reached.
+		t.Run(name+", when the rows' life ends", func(t *testing.T) {
+			const query = "SELECT /* @cache ttl=20ms jitter=0 sie=1h */ v FROM docs"
+			owner, d := tenants(t, open)
+			db, _ := openHerd(t, d, sqlherd.Config{})
+			wantText(t, db, "of nobody", sqlherd.Miss, query)
+			owner.Exec(t, "REVOKE SELECT ON docs FROM PUBLIC, "+loginOf(t, d))
+			var err error
+			await(t, "the rows' life ends", func() bool {
+				var info sqlherd.Info
+				_, info, err = text(withDeadline(t), db, query)
+				if err == nil && info.Outcome != sqlherd.Hit {
+					t.Fatalf("%v after the privilege is gone", info.Outcome)
+				}
+				return err != nil
+			})
+			for range 3 {
+				if code := sqlState(err); code != "42501" {
+					t.Errorf("%v; want the database's refusal", err)
+				}
+				_, _, err = text(withDeadline(t), db, query)
 			}
 		})
 	}
