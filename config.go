@@ -154,8 +154,8 @@ type Config struct {
 	// readable and writable by who can reach Redis.
 	EntryKeys [][]byte
 
-	// Logger is told, once each, what an operator has to know: malformed hints,
-	// tainted sessions, Redis lost and found, broken rules files. Arguments and
+	// Logger is told, once each, what an operator has to know: malformed hints, statements that invalidate
+	// everything, tainted sessions, Redis lost and found, writes that it could not be told of and when it was, broken rules files. Arguments and
 	// rows are never logged. Defaults to slog.Default().
 	Logger *slog.Logger
 

@@ -19,29 +19,29 @@ import (
 // connectors. It is safe for concurrent use. One Herd may be beneath many
 // pools; their results are kept apart by the database's identity.
 type Herd struct {
-	cfg        Config
-	engine     *engine
-	counters   *counters
-	families   families
-	rules      atomic.Pointer[rulesVersion]
-	watcher    *rulesWatcher
-	retry      *retryQueue // nil without Redis
-	tables     map[string]bool
-	log        *slog.Logger
-	observed   bool // somebody listens to events
-	nonce      string
-	serial     atomic.Uint64
-	enabled    atomic.Bool
-	closed     atomic.Bool
-	outage     atomic.Bool // rows are served because the database is unavailable, and that was logged
-	invalLog   sync.Once
-	unknownLog sync.Once
-	fenceLog   sync.Once
-	fences     fences
+	cfg      Config
+	engine   *engine
+	counters *counters
+	families families
+	rules    atomic.Pointer[rulesVersion]
+	watcher  *rulesWatcher
+	retry    *retryQueue // nil without Redis
+	tables   map[string]bool
+	log      *slog.Logger
+	observed bool // somebody listens to events
+	nonce    string
+	serial   atomic.Uint64
+	enabled  atomic.Bool
+	closed   atomic.Bool
+	outage   atomic.Bool // rows are served because the database is unavailable, and that was logged
+	fenceLog sync.Once
+	fences   fences
 
 	mu         sync.Mutex
 	sources    map[*source]struct{}
 	taintWords map[string]bool // that were told of
+	// unknownNames are the statements that were told of because they invalidate everything.
+	unknownNames map[string]bool
 
 	closing   sync.Once
 	closeDone chan struct{}
@@ -66,14 +66,15 @@ func New(cfg Config) (*Herd, error) {
 		return nil, problems
 	}
 	h := &Herd{
-		cfg:        cfg,
-		counters:   &counters{},
-		log:        cfg.Logger,
-		observed:   cfg.Observer != nil,
-		nonce:      rand.Text(),
-		sources:    make(map[*source]struct{}),
-		taintWords: make(map[string]bool),
-		closeDone:  make(chan struct{}),
+		cfg:          cfg,
+		counters:     &counters{},
+		log:          cfg.Logger,
+		observed:     cfg.Observer != nil,
+		nonce:        rand.Text(),
+		sources:      make(map[*source]struct{}),
+		taintWords:   make(map[string]bool),
+		unknownNames: make(map[string]bool),
+		closeDone:    make(chan struct{}),
 	}
 	h.enabled.Store(true)
 	if len(cfg.Tables) > 0 {

@@ -96,23 +96,30 @@ func (h *Herd) wroteBehind(ctx context.Context, e writeEffects, f *writeFence) {
 	if !e.any() {
 		return
 	}
-	if err := h.invalidateBehind(ctx, e, f); err != nil && !h.closed.Load() {
-		h.invalLog.Do(func() {
-			h.log.Warn("sqlherd: Redis could not be told of a write; trying again in the background", "error", err)
-		})
-	}
+	_ = h.invalidateBehind(ctx, e, f) // it is queued, logged and counted
 }
 
-// wroteUnknown counts a statement that invalidates everything, and logs the first one.
+// unknownNamesMax bounds how many statements that invalidate everything are logged: a text into which values are put
+// is another statement each time.
+const unknownNamesMax = 100
+
+// wroteUnknown counts a statement that invalidates everything, and logs each once: the operator who sees the cache
+// being emptied all day has to find every one that does it.
 func (h *Herd) wroteUnknown(p *plan) {
 	h.counters.unknownWrites.Add(1)
 	if !p.stmt.AllTables {
 		return // it is for its hint's sake, which malformed logs
 	}
-	h.unknownLog.Do(func() {
-		h.log.Info("sqlherd: a statement invalidates everything, since it is not known what it writes; @invalidate tells",
+	h.mu.Lock()
+	known := h.unknownNames[p.name] || len(h.unknownNames) >= unknownNamesMax
+	if !known {
+		h.unknownNames[p.name] = true
+	}
+	h.mu.Unlock()
+	if !known {
+		h.log.Warn("sqlherd: a statement invalidates everything, since it is not known what it writes; say so beside it: @invalidate tables=…, or tables=none",
 			"query", p.name, "word", p.stmt.Word)
-	})
+	}
 }
 
 func (h *Herd) invalidate(ctx context.Context, e writeEffects) error {
@@ -155,7 +162,7 @@ func (h *Herd) tell(tags []string, soft bool, here func([]uint16), there func() 
 		err = there()
 		left := untoldOf(tags, err)
 		if len(left) > 0 {
-			h.retry.add(left, soft, g.epochs.slotsOf(left), func() {})
+			h.retry.add(left, soft, g.epochs.slotsOf(left), func() {}, err)
 		}
 		if ok := without(tags, left); len(ok) > 0 {
 			h.retry.told(ok, soft)
@@ -217,6 +224,8 @@ type retryQueue struct {
 	swept  int64              // when recent was last rid of what is old
 	after  []func()           // to be called when what waits now was tried
 	paused bool               // the last try failed
+	late   bool               // a write could not be told of when it happened, and that was logged
+	lateAt int64              // since when
 	closed bool
 
 	wake chan struct{} // capacity 1
@@ -238,9 +247,14 @@ func newRetryQueue(g *engine) *retryQueue {
 }
 
 // add queues tags whose slots are held, and takes the holds over. tried is called when Redis was told of them, or that
-// was tried in vain.
-func (q *retryQueue) add(tags []string, soft bool, slots []uint16, tried func()) {
+// was tried in vain. why is the error because of which they wait, nil where they are only told once more. The
+// first one that waits is logged, and when none does any more: until then other processes may serve rows from before.
+func (q *retryQueue) add(tags []string, soft bool, slots []uint16, tried func(), why error) {
 	q.mu.Lock()
+	begins := why != nil && !q.late && !q.closed
+	if begins {
+		q.late, q.lateAt = true, q.g.now()
+	}
 	q.seq++
 	q.after = append(q.after, tried)
 	for _, t := range tags {
@@ -254,6 +268,9 @@ func (q *retryQueue) add(tags []string, soft bool, slots []uint16, tried func())
 		q.holdLocked(all)
 	}
 	q.mu.Unlock()
+	if begins {
+		q.g.log.Warn("sqlherd: Redis could not be told of a write; trying again in the background", "error", why)
+	}
 	select {
 	case q.wake <- struct{}{}:
 	default:
@@ -312,7 +329,7 @@ func (q *retryQueue) doubt() {
 			told = q.g.epochs.tell(slots)
 		}
 		q.g.epochs.hold(slots)
-		q.add(tags, soft, slots, told)
+		q.add(tags, soft, slots, told, nil)
 	}
 }
 
@@ -386,7 +403,15 @@ func (q *retryQueue) flush() bool {
 		delete(wait, t)
 	}
 	q.wellLocked(wait)
+	ends := q.late && len(q.tags) == 0
+	away := time.Duration(q.g.now() - q.lateAt)
+	if ends {
+		q.late = false
+	}
 	q.mu.Unlock()
+	if ends {
+		q.g.log.Info("sqlherd: Redis has been told of every write that waited", "after", away)
+	}
 	for _, f := range after {
 		f()
 	}

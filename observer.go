@@ -109,7 +109,8 @@ type StoreEvent struct {
 	Err     error
 }
 
-// InvalidationEvent is tags that were invalidated by this process. Err says that Redis does not know yet.
+// InvalidationEvent is tags that were invalidated by this process. Err says that Redis does not know yet;
+// when it does there is no other event, but Stats.InvalidationsPending goes down to 0, and the log says so.
 // A tag begins with its kind: "t:" for a table, "g:" for a tag; "*" is everything.
 type InvalidationEvent struct {
 	Tags []string

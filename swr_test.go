@@ -3,11 +3,14 @@ package sqlherd
 // The engine in virtual time, with several "processes" on one fake store.
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -694,6 +697,50 @@ func TestAWriteThatRedisCannotBeToldOfIsToldLater(t *testing.T) {
 		if n := a.h.Stats().InvalidationsPending; n != 0 {
 			t.Errorf("%d invalidations pending, want none", n)
 		}
+	})
+}
+
+func TestTheLogSaysOfEachOutageThatWritesWaitAndWhenRedisHasBeenToldOfThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		fleet := NewFakeFleet()
+		p := newProcess(t, fleet, &fleetDB{}, Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		want := func(when string, waiting, told int) {
+			t.Helper()
+			w, d := strings.Count(log.String(), "could not be told of a write"), strings.Count(log.String(), "has been told of every write")
+			if w != waiting || d != told {
+				t.Errorf("%s: %d lines of writes that wait and %d of their end, want %d and %d:\n%s", when, w, d, waiting, told, &log)
+			}
+		}
+		away := errors.New("redis is down")
+		for outage := range 3 {
+			fleet.SetErr("invalidate", away)
+			p.h.wrote(t.Context(), writeEffects{tags: []string{"t:a"}})
+			if err := p.h.Invalidate(t.Context(), "b"); !errors.Is(err, away) {
+				t.Errorf("Invalidate: %v", err)
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			want("while Redis is away", outage+1, outage)
+			if !strings.Contains(log.String(), "redis is down") {
+				t.Errorf("the log does not say why:\n%s", &log)
+			}
+
+			fleet.SetErr("invalidate", nil)
+			time.Sleep(2 * retryPauseMax)
+			synctest.Wait()
+			want("when it is back", outage+1, outage+1)
+			p.h.wrote(t.Context(), writeEffects{tags: []string{"t:a"}})
+			p.h.retry.doubt() // what is only told once more is no write that waited
+			synctest.Wait()
+			want("later", outage+1, outage+1)
+		}
+		fleet.SetErr("invalidate", away)
+		if err := p.h.Invalidate(t.Context(), "b"); !errors.Is(err, away) {
+			t.Errorf("Invalidate: %v", err)
+		}
+		want("an invalidation alone", 4, 3)
+		fleet.SetErr("invalidate", nil)
 	})
 }
 

@@ -317,6 +317,46 @@ func TestAnInvalidateNarrowsAddsOrTakesAway(t *testing.T) {
 	}
 }
 
+func TestEveryStatementThatInvalidatesEverythingIsLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	p, h, _, _ := listen(t, sqlherd.Config{Dialect: sqlherd.PostgreSQL, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	p.SetMaxIdleConns(-1) // DO leaves a connection that is not trusted
+	for range 3 {
+		for _, q := range []string{"TRUNCATE t CASCADE", "DO $$ BEGIN PERFORM f(); END $$", "SELECT create_order(7) AS made", "CALL a() /* @invalidate tables=t */"} {
+			if _, err := p.Exec(q); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := h.Stats().UnknownWrites; n != 9 {
+		t.Errorf("%d unknown writes, want 9", n)
+	}
+	for _, word := range []string{"TRUNCATE", "DO", "create_order"} {
+		n := 0
+		for line := range strings.Lines(log.String()) {
+			if strings.Contains(line, "level=WARN") && strings.Contains(line, "a statement invalidates everything") && strings.Contains(line, "word="+word+"\n") {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("%s: %d lines, want one", word, n)
+		}
+	}
+	if n := strings.Count(log.String(), "a statement invalidates everything"); n != 3 {
+		t.Errorf("%d lines in all, want 3:\n%s", n, &log)
+	}
+
+	log.Reset()
+	for n := range 300 {
+		if _, err := p.Exec(fmt.Sprintf("SELECT create_order(%d)", n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(log.String(), "a statement invalidates everything"); n != 97 {
+		t.Errorf("%d lines of texts that differ in a value, want 100 with those from before", n+3)
+	}
+}
+
 func TestTagsOfTheContextAreInvalidatedAlsoByACallThatIsSaidToWriteNothing(t *testing.T) {
 	p, _, _, l := listen(t, sqlherd.Config{})
 	ctx := sqlherd.WithTags(t.Context(), "mine")
