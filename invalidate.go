@@ -135,7 +135,7 @@ func (h *Herd) invalidateBehind(ctx context.Context, e writeEffects, f *writeFen
 	var err error
 	if tags := e.list(); len(tags) > 0 {
 		g.counters.invalidations.Add(uint64(len(tags)))
-		err = h.tell(tags, false, func(slots []uint16) { g.epochs.move(slots, g.now()) }, func() error {
+		err = h.tell(tags, false, g.epochs.move, func() error {
 			if f != nil {
 				return g.store.lift(ctx, tags, f.token, true)
 			}
@@ -150,15 +150,15 @@ func (h *Herd) invalidateBehind(ctx context.Context, e writeEffects, f *writeFen
 }
 
 // tell invalidates tags here, and then there.
-func (h *Herd) tell(tags []string, soft bool, here func([]uint16), there func() error) (err error) {
+func (h *Herd) tell(tags []string, soft bool, here func(slots []uint16, now int64), there func() error) (err error) {
 	g := h.engine
 	slots := g.epochs.slotsOf(tags)
 	if g.store == nil {
-		here(slots)
+		here(slots, g.now())
 	} else {
 		told := g.epochs.tell(slots) // first: nobody shall see the tags pending and nothing to wait for
 		g.epochs.hold(slots)
-		here(slots)
+		here(slots, g.now())
 		err = there()
 		left := untoldOf(tags, err)
 		if len(left) > 0 {

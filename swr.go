@@ -921,7 +921,7 @@ func (g *engine) fencedElsewhere(tags []string) {
 }
 
 func (g *engine) softenedElsewhere(tags []string) {
-	g.epochs.soften(g.epochs.slotsOf(tags))
+	g.epochs.soften(g.epochs.slotsOf(tags), g.now())
 	g.counters.softHeard.Add(uint64(len(tags)))
 }
 

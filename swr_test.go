@@ -823,6 +823,36 @@ func TestAResultReadSoonAfterAWriteIsNotStoredWithAReplicaThatLags(t *testing.T)
 	})
 }
 
+// The refresh that a soft invalidation starts reads the replica at once, when it has not seen the write yet.
+func TestAResultReadSoonAfterASoftInvalidationIsNotTakenForFreshWithAReplicaThatLags(t *testing.T) {
+	for _, swr := range []time.Duration{-1, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			db, fleet := &fleetDB{took: time.Millisecond}, NewFakeFleet()
+			writer := newProcess(t, fleet, db, Config{ReplicaLag: time.Second})
+			p := newProcess(t, fleet, db, Config{ReplicaLag: time.Second})
+			pol := testPolicy(Policy{TTL: time.Hour, SWR: swr})
+			p.mustRead(t, "k", pol, 0, Miss)
+			time.Sleep(time.Minute)
+			writer.h.wrote(t.Context(), writeEffects{soft: []string{"t:t"}})
+			for range 10 { // the replica's old rows
+				for _, q := range []*process{writer, p} {
+					if _, out, err := q.read(t.Context(), "k", pol); err != nil || out == Hit {
+						t.Errorf("with swr %v, before the replica has seen the write: %v, %v", swr, out, err)
+					}
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			db.version.Store(1)
+			time.Sleep(10 * time.Second)
+			for _, q := range []*process{writer, p} {
+				_, _, _ = q.read(t.Context(), "k", pol) // it may start the refresh
+				time.Sleep(time.Second)
+				q.mustRead(t, "k", pol, 1, Hit)
+			}
+		})
+	}
+}
+
 func TestRandomFleetsNeverServeDeadRowsNorLoadTwiceAtOnce(t *testing.T) {
 	for seed := range uint64(50) {
 		synctest.Test(t, func(t *testing.T) {

@@ -33,7 +33,7 @@ type epochs struct {
 	softs   [epochSlots]atomic.Uint64
 	pending atomic.Int64 // of any slot
 	waits   [epochSlots]atomic.Int32
-	movedAt [epochSlots]atomic.Int64 // the herd's clock at the last move, for Config.ReplicaLag
+	movedAt [epochSlots]atomic.Int64 // the herd's clock at the last of either, for Config.ReplicaLag
 
 	mu      sync.Mutex
 	errands map[*errand]struct{} // under way; each ends within the time limit of a call
@@ -76,8 +76,9 @@ func (e *epochs) mark(slots []uint16) uint64 {
 func softOnly(before, after uint64) bool { return before>>32 == after>>32 }
 
 // soften makes what depends on the tags stale here.
-func (e *epochs) soften(slots []uint16) {
+func (e *epochs) soften(slots []uint16, now int64) {
 	for _, s := range slots {
+		e.movedAt[s].Store(now)
 		e.softs[s].Add(1)
 	}
 	e.moves.Add(1) // last, as in move
@@ -93,7 +94,7 @@ func (e *epochs) move(slots []uint16, now int64) {
 	e.moves.Add(1)
 }
 
-// lastMove returns when any of the slots last moved; 0 is never.
+// lastMove returns when any of the slots was last invalidated, hard or softly; 0 is never.
 func (e *epochs) lastMove(slots []uint16) int64 {
 	var last int64
 	for _, s := range slots {

@@ -156,11 +156,11 @@ mutate "strict: message of a fence ignored" swr.go \
 	g.counters.fencesHeard' \
 	'	g.counters.fencesHeard'
 mutate "soft: message ignored" swr.go \
-	'	g.epochs.soften(g.epochs.slotsOf(tags))' \
+	'	g.epochs.soften(g.epochs.slotsOf(tags), g.now())' \
 	'	_ = tags'
 mutate "soft: fresh in this process" invalidate.go \
 	'true, g.epochs.soften, func' \
-	'true, func([]uint16) {}, func'
+	'true, func([]uint16, int64) {}, func'
 mutate "soft: fresh in Redis" entry.go \
 	'softened = softened || of != current[i]' \
 	'_ = of'
