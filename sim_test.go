@@ -59,6 +59,7 @@ type simulation struct {
 	died     int // processes, so far
 
 	reads, checked, violations int
+	fenced, served             int // commits behind a fence; reads of rows from before a soft invalidation
 	events                     []simEvent
 }
 
@@ -77,9 +78,12 @@ const (
 type simRow struct {
 	commits []time.Time // when version i+1 was committed
 	running map[int]int // loads, by the number of writes that had ended when they began
+	left    bool        // a fence was left to itself, and will be there until the end: nobody shares loads
 	loaded  time.Time   // the end of the last load
 	writing int
-	written int // writes that have ended
+	written int               // writes that have ended
+	asked   [simProcesses]int // … when each process last asked for the lease
+	vain    int               // … when a load began that is in vain
 
 	seen   [simProcesses][]simTold // what each process has heard of
 	redis  []simTold               // what Redis has been told of
@@ -89,6 +93,7 @@ type simRow struct {
 type simTold struct {
 	version int64
 	at      time.Time
+	soft    bool // rows from before it are stale, not dead
 }
 
 type simProcess struct {
@@ -99,8 +104,11 @@ type simProcess struct {
 
 	// Guarded by simulation.mu. own is what this process has written.
 	own    [simKeys][]simTold
-	queued [simKeys]int64
+	queued [simKeys][]simTold
 	down   bool // no subscription
+
+	// outdated is since when this process has served, as stale, rows from before a soft invalidation.
+	outdated [simKeys]simTold
 }
 
 // A simEvent is a line of the log.
@@ -152,8 +160,8 @@ func (s *simulation) story(key, most int) string {
 	if len(lines) > most {
 		lines = lines[len(lines)-most:]
 	}
-	return fmt.Sprintf("config %+v, policy ttl %v swr %v sie %v jitter %v early %v, replica lag %v, database faults %v\n",
-		s.cfg.Local, s.cfg.Default.TTL, s.cfg.Default.SWR, s.cfg.Default.SIE, s.cfg.Default.Jitter, s.cfg.Default.EarlyBeta, s.lag, s.dbFaults) + strings.Join(lines, "\n")
+	return fmt.Sprintf("config %+v, strict %v, policy ttl %v swr %v sie %v jitter %v early %v, replica lag %v, database faults %v\n",
+		s.cfg.Local, s.cfg.Strict, s.cfg.Default.TTL, s.cfg.Default.SWR, s.cfg.Default.SIE, s.cfg.Default.Jitter, s.cfg.Default.EarlyBeta, s.lag, s.dbFaults) + strings.Join(lines, "\n")
 }
 
 // The database.
@@ -180,9 +188,17 @@ type simWrite struct {
 	told     bool           // Redis knows
 	effect   bool           // the statement or the commit happens …
 	answer   error          // … and ends so
+	late     time.Duration  // … but the effect comes so much later, when the caller has its error already
+	soft     bool
+
+	token  fenceToken // of its fence
+	fenced []string   // the tags that it fences
 }
 
 type simWriteKey struct{}
+
+// A simReadKey is the key in the context of what is done for a read.
+type simReadKey struct{}
 
 func writeOf(ctx context.Context) *simWrite {
 	w, _ := ctx.Value(simWriteKey{}).(*simWrite)
@@ -226,21 +242,51 @@ func (t simTx) Rollback() error {
 	return nil
 }
 
-// commit makes new versions, at one moment of the time that the statement takes.
+// commit makes new versions, at one moment of the time that the statement takes, or later.
 func (s *simulation) commit(w *simWrite) error {
 	s.trip()
-	s.mu.Lock()
-	if w.effect {
-		for _, k := range w.keys {
-			row := &s.rows[k]
-			row.commits = append(row.commits, time.Now())
-			w.versions[k] = int64(len(row.commits))
-			s.note(k, "version %d is committed", w.versions[k])
-		}
+	switch {
+	case w.late > 0:
+		// Whether there will be a fence shows then; w is the writer's.
+		later := *w
+		time.AfterFunc(w.late, func() { s.takeEffect(&later) })
+	case w.effect:
+		s.takeEffect(w)
 	}
-	s.mu.Unlock()
 	s.trip()
 	return w.answer
+}
+
+// takeEffect is the moment of a commit. When the writer's fence is there, everybody has been told of it,
+// whatever becomes of the writer.
+func (s *simulation) takeEffect(w *simWrite) {
+	fenced := s.fencedBy(w)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for _, k := range w.keys {
+		row := &s.rows[k]
+		row.commits = append(row.commits, now)
+		w.versions[k] = int64(len(row.commits))
+		s.note(k, "version %d is committed, fenced: %v", w.versions[k], fenced)
+		if fenced {
+			s.fenced++
+			row.redis = append(row.redis, simTold{version: w.versions[k], at: now})
+		}
+	}
+}
+
+// fencedBy says whether w's own fence is around all its tags. It may have been evicted.
+func (s *simulation) fencedBy(w *simWrite) bool {
+	f := s.fleet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, tag := range w.fenced {
+		if _, there := f.tagLocked(tag).fences[w.token]; !there {
+			return false
+		}
+	}
+	return len(w.fenced) > 0
 }
 
 func (s *simulation) trip() {
@@ -309,11 +355,15 @@ func (s *simulation) load(ctx context.Context, slot, key int) (driver.Rows, erro
 		defer s.failf(key, "k%d was loaded again %v after it had been loaded", key, d)
 	}
 	since := row.written
+	if row.asked[slot] < since {
+		// What Redis answered is from before the write: a fence, or a stamp that has gone. Nobody can share the load.
+		row.vain = since
+	}
 	if row.running == nil {
 		row.running = make(map[int]int)
 	}
 	row.running[since]++
-	if n := row.running[since]; n > 1 && quiet && (s.spaced || !s.writes) && row.writing == 0 && time.Since(row.forced) > 10*simLoadMax {
+	if n := row.running[since]; n > 1 && quiet && (since == 0 || row.vain != since) && (s.spaced || !s.writes) && row.writing == 0 && !row.left && time.Since(row.forced) > 10*simLoadMax {
 		defer s.failf(key, "%d loads of k%d at once, though nothing was written since they began", n, key)
 	}
 	d := time.Duration(s.rng.Int64N(int64(s.longest)))
@@ -378,6 +428,14 @@ func (r *simRows) Next(dest []driver.Value) error {
 
 var errSyntax = errors.New("syntax error")
 
+// errUnique is the database's certain no to a write.
+var errUnique = simRefusal("23505")
+
+type simRefusal string
+
+func (e simRefusal) Error() string    { return "SQLSTATE " + string(e) }
+func (e simRefusal) SQLState() string { return string(e) }
+
 // The store.
 
 // A simStore is a FakeStore behind a network.
@@ -396,6 +454,11 @@ func (st *simStore) get(ctx context.Context, key string, tags []string) (*shared
 func (st *simStore) obtain(ctx context.Context, key string, tags []string, ttl, life time.Duration) (lease, error) {
 	st.s.trip()
 	defer st.s.trip()
+	if k, ok := ctx.Value(simReadKey{}).(int); ok {
+		st.s.mu.Lock()
+		st.s.rows[k].asked[st.slot] = st.s.rows[k].written
+		st.s.mu.Unlock()
+	}
 	return st.FakeStore.obtain(ctx, key, tags, ttl, life)
 }
 
@@ -407,20 +470,51 @@ func (st *simStore) put(ctx context.Context, l lease, e *sharedEntry) (putOutcom
 	return out, err
 }
 
-// invalidate may also have its effect and lose the answer.
-func (st *simStore) invalidate(ctx context.Context, tags []string) error {
-	st.s.trip()
-	defer st.s.trip()
-	err := st.FakeStore.invalidate(ctx, tags)
-	st.s.mu.Lock()
-	defer st.s.mu.Unlock()
-	if err == nil && st.s.storeFaults && st.s.rng.IntN(20) == 0 {
+// tells makes a call that a write makes. It may also have its effect and lose the answer.
+func (st *simStore) tells(what string, tags []string, call func() error) error {
+	s := st.s
+	s.trip()
+	defer s.trip()
+	err := call()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && s.storeFaults && s.rng.IntN(20) == 0 {
 		err = ErrFake
+		s.failed++
 	}
+	s.note(-1, "process %d tells Redis: %s %v: %v", st.slot, what, tags, err)
+	return err
+}
+
+func (st *simStore) invalidate(ctx context.Context, tags []string) error {
+	err := st.tells("invalidate", tags, func() error { return st.FakeStore.invalidate(ctx, tags) })
 	if w := writeOf(ctx); w != nil {
 		w.told = err == nil
 	}
-	st.s.note(-1, "process %d tells Redis of %v: %v", st.slot, tags, err)
+	return err
+}
+
+func (st *simStore) soften(ctx context.Context, tags []string) error {
+	err := st.tells("soften", tags, func() error { return st.FakeStore.soften(ctx, tags) })
+	if w := writeOf(ctx); w != nil {
+		w.told = err == nil
+	}
+	return err
+}
+
+func (st *simStore) fence(ctx context.Context, tags []string, token fenceToken, life time.Duration) error {
+	err := st.tells("fence", tags, func() error { return st.FakeStore.fence(ctx, tags, token, life) })
+	if w := writeOf(ctx); w != nil {
+		w.token, w.fenced = token, tags
+	}
+	return err
+}
+
+func (st *simStore) lift(ctx context.Context, tags []string, token fenceToken, wrote bool) error {
+	err := st.tells(fmt.Sprintf("lift, wrote: %v,", wrote), tags, func() error { return st.FakeStore.lift(ctx, tags, token, wrote) })
+	if w := writeOf(ctx); w != nil && wrote {
+		w.told = err == nil
+	}
 	return err
 }
 
@@ -482,32 +576,46 @@ var simQuery = func() (q [simKeys]string) {
 	return q
 }()
 
-// newest is the newest version of which list says something before at.
-func newest(list []simTold, at time.Time) (v int64) {
+// A simFloor is the version below which rows must not be: those that are called fresh, and those that are
+// called stale, to which a soft invalidation does nothing.
+type simFloor struct{ fresh, stale int64 }
+
+// and raises f to what list has said until at.
+func (f simFloor) and(list []simTold, at time.Time) simFloor {
 	for _, t := range list {
-		if !t.at.After(at) {
-			v = max(v, t.version)
+		if t.at.After(at) {
+			continue
+		}
+		f.fresh = max(f.fresh, t.version)
+		if !t.soft {
+			f.stale = max(f.stale, t.version)
 		}
 	}
-	return v
+	return f
 }
 
-// floor is the version that a read of key which begins now in p must not be below: always, and when Redis stays well.
+// floor is what a read of key which begins now in p must not be below: always, and when Redis stays well.
 //
 //	written or heard of by this process            at once
 //	told to Redis, message on its way or lost      Local.TTL after that, while Redis is well
+//	committed behind a fence                       Local.TTL after that, though the writer be dead or without an answer
 //	… and read from a replica                      its lag later, and a load that began before may be joined
-func (s *simulation) floor(p *simProcess, key int, now time.Time) (always, well int64) {
+//
+// After a soft invalidation all that is true of rows that are called fresh. For who allows no stale rows, no others are.
+func (s *simulation) floor(p *simProcess, key int, now time.Time) (always, well simFloor) {
 	row := &s.rows[key]
 	if s.lag > 0 {
 		now = now.Add(-s.lag - s.longest)
 	}
-	floor := max(newest(row.seen[p.slot], now), newest(p.own[key], now))
+	always = always.and(row.seen[p.slot], now).and(p.own[key], now)
 	if s.faults > 0 || p.h.engine.epochs.pending.Load() > 0 || !s.well.IsZero() && now.Sub(s.well) <= s.trust() {
-		return floor, floor
+		return always, always
 	}
-	return floor, max(floor, newest(row.redis, now.Add(-s.trust()-time.Nanosecond)))
+	return always, always.and(row.redis, now.Add(-s.trust()-time.Nanosecond))
 }
+
+// staleAllowed says whether anybody is to be served stale rows while they are refreshed.
+func (s *simulation) staleAllowed() bool { return s.cfg.Default.SWR > 0 && !s.cfg.LoadOnCallerConn }
 
 func (s *simulation) trust() time.Duration {
 	if s.amnesia {
@@ -517,24 +625,27 @@ func (s *simulation) trust() time.Duration {
 }
 
 func (s *simulation) read(ctx context.Context, rng *rand.Rand, slot int) {
-	p := s.slots[slot].Load()
 	key := rng.IntN(simKeys)
 	faulty := s.messages || s.crashes || s.storeFaults
-	limited := false
 	// Where loads are counted nobody leaves: after vainMax loads that were abandoned, a waiter loads without the lease.
 	if faulty && rng.IntN(8) == 0 {
-		limited = true
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, 1+time.Duration(rng.Int64N(int64(300*time.Millisecond))))
 		defer cancel()
 	}
-	force := s.writes && rng.IntN(60) == 0
+	s.readKey(ctx, slot, key, s.writes && rng.IntN(60) == 0)
+}
+
+// readKey reads one key and holds the rows against what was committed. It returns how that ended.
+func (s *simulation) readKey(ctx context.Context, slot, key int, force bool) (Outcome, error) {
+	p := s.slots[slot].Load()
+	ctx = context.WithValue(ctx, simReadKey{}, key)
 	if force {
 		ctx = Refresh(ctx)
 	}
 	began := time.Now()
 	s.mu.Lock()
-	always, floor := s.floor(p, key, began)
+	always, floors := s.floor(p, key, began)
 	died, failed := s.died, s.failed
 	if force {
 		s.rows[key].forced = began
@@ -548,7 +659,11 @@ func (s *simulation) read(ctx context.Context, rng *rand.Rand, slot int) {
 	took := time.Since(began)
 	s.mu.Lock()
 	if s.failed != failed {
-		floor = always // Redis has failed meanwhile
+		floors = always // Redis has failed meanwhile
+	}
+	floor := floors.fresh
+	if info.Outcome == Stale && s.staleAllowed() || info.Outcome == StaleError {
+		floor = floors.stale
 	}
 	s.reads++
 	if floor > 0 {
@@ -562,6 +677,10 @@ func (s *simulation) read(ctx context.Context, rng *rand.Rand, slot int) {
 		age = began.Sub(row.commits[v])
 	}
 	last := int64(len(row.commits))
+	late := time.Duration(0)
+	if err == nil && info.Outcome == Stale {
+		late = s.outdatedLocked(p, key, v, floors.fresh, began)
+	}
 	s.note(key, "process %d read version %d of k%d: %v after %v, at least %d, %v", slot, v, key, info.Outcome, took, floor, err)
 	s.mu.Unlock()
 
@@ -575,14 +694,17 @@ func (s *simulation) read(ctx context.Context, rng *rand.Rand, slot int) {
 	}
 	switch {
 	case (errors.Is(err, ErrClosed) || err != nil && strings.Contains(err.Error(), "database is closed")) && s.crashes:
-		return
-	case err != nil && limited && ctx.Err() != nil:
-		return
+		return info.Outcome, err
+	case err != nil && ctx.Err() != nil:
+		return info.Outcome, err
 	case err != nil && dbBad, errors.Is(err, errSyntax) && s.dbFaults:
-		return
+		return info.Outcome, err
 	case err != nil:
 		s.failf(key, "a read of k%d failed: %v", key, err)
-		return
+		return info.Outcome, err
+	}
+	if most := 3*s.longest + simLease + 4*simSlack; late > most {
+		s.failf(key, "k%d in process %d: rows from before a soft invalidation are served for %v; want %v at most", key, slot, late, most)
 	}
 	if v < floor || v > last {
 		s.failf(key, "k%d in process %d (%v, after %v) has version %d of %d, and %d was written before the read began at %v",
@@ -595,6 +717,25 @@ func (s *simulation) read(ctx context.Context, rng *rand.Rand, slot int) {
 	if age > most {
 		s.failf(key, "k%d in process %d: %v with rows of age %v; want %v at most", key, slot, info.Outcome, age, most)
 	}
+	return info.Outcome, nil
+}
+
+// outdatedLocked returns for how long this process has known that its rows of version v, which are from before a soft
+// invalidation if they are below fresh, are to be refreshed. Where nothing breaks that has its bound. Then the first
+// reader who is served them starts the refresh, which may have to wait for a load that began before.
+func (s *simulation) outdatedLocked(p *simProcess, key int, v, fresh int64, began time.Time) time.Duration {
+	if v >= fresh {
+		return 0
+	}
+	s.served++
+	since := &p.outdated[key]
+	if v >= since.version {
+		*since = simTold{version: fresh, at: began}
+	}
+	if s.messages || s.crashes || s.storeFaults || s.dbFaults || s.lag > 0 {
+		return 0
+	}
+	return began.Sub(since.at)
 }
 
 // write changes one row, a table or everything, in one of the ways in which applications do, and holds the fleet to
@@ -617,22 +758,40 @@ func (s *simulation) write(rng *rand.Rand, slot int) {
 		}
 		text = "UPDATE " + simTable(key) + " SET v = v + 1 WHERE $1 IS NOT NULL"
 	}
-	if rng.IntN(6) == 0 { // nobody can tell whether it has happened
+	switch rng.IntN(12) {
+	case 0, 1: // nobody can tell whether it has happened
 		w.answer = fmt.Errorf("read: %w", syscall.ECONNRESET)
 		w.effect = rng.IntN(2) == 0
+		if w.effect && rng.IntN(3) == 0 {
+			w.late = 1 + time.Duration(rng.Int64N(int64(time.Second)))
+		}
+	case 2:
+		w.answer, w.effect = errUnique, false
+	}
+	hard := text
+	if w.soft = rng.IntN(4) == 0; w.soft {
+		text = strings.Replace(text, "@invalidate tables", "@invalidate soft tables", 1)
+		text = strings.Replace(text, "UPDATE "+simTable(key), "UPDATE /* @invalidate soft */ "+simTable(key), 1)
 	}
 	how, pause := rng.IntN(5), time.Duration(rng.IntN(20))*time.Millisecond
+	texts := []string{text}
+	if w.soft && how == 4 && !everything && rng.IntN(2) == 0 { // hard wins
+		texts, w.soft = []string{text, hard}, false
+		if rng.IntN(2) == 0 {
+			slices.Reverse(texts)
+		}
+	}
 	ctx := context.WithValue(s.t.Context(), simWriteKey{}, w)
 
 	s.mu.Lock()
-	s.note(key, "process %d writes %v in way %d, everything %v, answer %v", slot, w.keys, how, everything, w.answer)
+	s.note(key, "process %d writes %v in way %d, everything %v, soft %v, answer %v, late %v", slot, w.keys, how, everything, w.soft, w.answer, w.late)
 	changes, deaf := s.changes, s.dropping || s.delaying
 	for _, k := range w.keys {
 		s.rows[k].writing++
 	}
 	s.mu.Unlock()
 
-	err := s.writeSo(ctx, p, w, how, everything, text, key, pause)
+	err := s.writeSo(ctx, p, w, how, everything, texts, key, pause)
 
 	now := time.Now()
 	s.mu.Lock()
@@ -643,41 +802,46 @@ func (s *simulation) write(rng *rand.Rand, slot int) {
 		row := &s.rows[k]
 		row.writing--
 		row.written++
+		row.left = row.left || unsure(w.answer) && len(w.fenced) > 0
 		v := w.versions[k]
 		if v == 0 {
 			continue
 		}
-		p.own[k] = append(p.own[k], simTold{v, now})
+		told := simTold{v, now, w.soft}
+		p.own[k] = append(p.own[k], told)
 		if !w.told {
-			p.queued[k] = max(p.queued[k], v)
+			p.queued[k] = append(p.queued[k], told)
 			continue
 		}
-		row.seen[slot] = append(row.seen[slot], simTold{v, now})
-		row.redis = append(row.redis, simTold{v, now})
+		row.seen[slot] = append(row.seen[slot], told)
+		row.redis = append(row.redis, told)
 		for other := range simProcesses {
 			if q := s.slots[other].Load(); !deaf && !q.down {
-				row.seen[other] = append(row.seen[other], simTold{v, now})
+				row.seen[other] = append(row.seen[other], told)
 			}
 		}
 	}
 }
 
 // writeSo runs the statements of a write.
-func (s *simulation) writeSo(ctx context.Context, p *simProcess, w *simWrite, how int, everything bool, text string, key int, pause time.Duration) error {
+func (s *simulation) writeSo(ctx context.Context, p *simProcess, w *simWrite, how int, everything bool, texts []string, key int, pause time.Duration) error {
 	if everything {
 		// By somebody whom nobody sees, and who says so.
-		w.answer = nil
+		w.answer, w.late = nil, 0
 		if err := s.commit(w); err != nil {
 			return err
+		}
+		if w.soft {
+			return p.h.InvalidateSoft(ctx, "row/0", "row/1", "row/2")
 		}
 		return p.h.InvalidateAll(ctx)
 	}
 	switch how {
 	case 0, 1:
-		_, err := p.db.ExecContext(ctx, text, int64(key))
+		_, err := p.db.ExecContext(ctx, texts[0], int64(key))
 		return err
 	case 2:
-		rows, err := p.db.QueryContext(ctx, text+" RETURNING v", int64(key))
+		rows, err := p.db.QueryContext(ctx, texts[0]+" RETURNING v", int64(key))
 		if err != nil {
 			return err
 		}
@@ -690,8 +854,10 @@ func (s *simulation) writeSo(ctx context.Context, p *simProcess, w *simWrite, ho
 	if err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, text, int64(key)); err != nil {
-		return errors.Join(err, tx.Rollback())
+	for _, text := range texts {
+		if _, err := tx.ExecContext(ctx, text, int64(key)); err != nil {
+			return errors.Join(err, tx.Rollback())
+		}
 	}
 	var v int64
 	if err := tx.QueryRowContext(ctx, simQuery[key], int64(key)).Scan(&v); err != nil || v != uncommitted {
@@ -716,11 +882,12 @@ func (s *simulation) retried() {
 			continue
 		}
 		s.mu.Lock()
-		for k, v := range queued {
-			if v > 0 && p.queued[k] == v {
-				s.rows[k].redis = append(s.rows[k].redis, simTold{v, time.Now()})
-				p.queued[k] = 0
+		for k, list := range queued {
+			for _, told := range list {
+				told.at = time.Now()
+				s.rows[k].redis = append(s.rows[k].redis, told)
 			}
+			p.queued[k] = p.queued[k][len(list):]
 		}
 		s.mu.Unlock()
 	}
@@ -807,7 +974,7 @@ func (s *simulation) chaos(rng *rand.Rand) {
 			s.note(-1, "Redis is well")
 			s.mu.Unlock()
 		}
-		op := []string{"", "get", "obtain", "renew", "put", "release", "invalidate"}[rng.IntN(7)]
+		op := []string{"", "get", "obtain", "renew", "put", "release", "invalidate", "fence", "lift", "soften"}[rng.IntN(10)]
 		can = append(can,
 			func() {
 				bad(strconv.Quote(op), func(on bool) { s.fleet.SetErr(op, map[bool]error{true: ErrFake}[on]) })
@@ -870,6 +1037,7 @@ func simulate(t *testing.T, seed uint64) *simulation {
 	s.storeFaults = kind >= 4
 	s.dbFaults = draw.IntN(2) == 0 && kind >= 2
 	s.cfg.LoadOnCallerConn, s.amnesia = draw.IntN(5) == 0, draw.IntN(5) == 0
+	s.cfg.Strict = kind >= 1 && draw.IntN(3) == 0
 	s.longest = simLoadMax
 	if draw.IntN(4) == 0 && kind >= 1 {
 		s.longest *= 4 // longer than memory is trusted
@@ -923,6 +1091,10 @@ func simulate(t *testing.T, seed uint64) *simulation {
 	close(stop)
 	wg.Wait()
 	time.Sleep(s.longest + LocalTTLDefault) // refreshes under way
+	if s.cfg.Strict {
+		s.afterFences()
+		time.Sleep(s.longest + LocalTTLDefault) // and what that has started
+	}
 	for slot := range simProcesses {
 		p := s.slots[slot].Load()
 		g := p.h.engine
@@ -943,6 +1115,28 @@ func simulate(t *testing.T, seed uint64) *simulation {
 		}
 	}
 	return s
+}
+
+// afterFences waits until every fence has ended that nobody has lifted. Whoever had put it up, nobody is kept from
+// caching any more, and nobody has rows from before what was committed behind it.
+func (s *simulation) afterFences() {
+	time.Sleep(fenceLife)
+	s.retried()
+	for key := range simKeys {
+		for _, tag := range []string{tagEverything, tablePrefix + simTable(key), tagPrefix + "row/" + strconv.Itoa(key)} {
+			if s.fleet.Fenced(tag) {
+				s.failf(key, "%s is still fenced", tag)
+			}
+		}
+		for slot := range simProcesses {
+			if _, err := s.readKey(s.t.Context(), slot, key, false); err != nil {
+				continue // a fault of the database
+			}
+			if out, err := s.readKey(s.t.Context(), slot, key, false); err != nil || out != Hit && out != Stale {
+				s.failf(key, "k%d in process %d, after all fences: %v, %v", key, slot, out, err)
+			}
+		}
+	}
 }
 
 // simSeeds is how many seeds `go test` runs; the test command runs 10,000. SQLHERD_SEEDS says otherwise, as a number or
@@ -973,12 +1167,16 @@ func seedsToRun(t *testing.T) (seeds []uint64) {
 }
 
 func TestSimulation(t *testing.T) {
-	var reads, checked atomic.Int64
+	var reads, checked, fenced, served atomic.Int64
 	seeds := seedsToRun(t)
 	t.Cleanup(func() { // after the last of them
-		t.Logf("%d seeds, %d reads, of which %d came after a write that they had to see", len(seeds), reads.Load(), checked.Load())
+		t.Logf("%d seeds, %d reads, of which %d came after a write that they had to see, and %d were served rows from before a soft one; %d versions were committed behind a fence",
+			len(seeds), reads.Load(), checked.Load(), served.Load(), fenced.Load())
 		if len(seeds) >= 100 && checked.Load() < reads.Load()/4 {
 			t.Errorf("of %d reads only %d came after a write that they had to see", reads.Load(), checked.Load())
+		}
+		if len(seeds) >= 100 && (served.Load() == 0 || fenced.Load() == 0) {
+			t.Errorf("%d reads were served rows from before a soft invalidation, %d versions were committed behind a fence", served.Load(), fenced.Load())
 		}
 	})
 	for _, seed := range seeds {
@@ -988,6 +1186,8 @@ func TestSimulation(t *testing.T) {
 				s := simulate(t, seed)
 				reads.Add(int64(s.reads))
 				checked.Add(int64(s.checked))
+				fenced.Add(int64(s.fenced))
+				served.Add(int64(s.served))
 				if len(seeds) == 1 && testing.Verbose() {
 					t.Log("\n" + s.story(-1, 1<<20))
 				}
