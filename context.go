@@ -47,7 +47,7 @@ func WithPolicy(ctx context.Context, p Policy) context.Context {
 // their hint says, and writes invalidate tags, besides what they write. It adds to the
 // tags of an outer WithTags. A tag is 1 to TagBytesMax bytes of UTF-8 without control characters, as for
 // Herd.Invalidate; any other is treated as a malformed hint is: queries are not cached, writes
-// forget everything, and see Config.StrictHints.
+// forget everything, and see Config.StrictHints. It is taken as it is, without a place for an argument; see Tag.
 func WithTags(ctx context.Context, tags ...string) context.Context {
 	return withOptions(ctx, func(o *ctxOptions) {
 		o.tags = append(slices.Clip(o.tags), tags...)

@@ -1,6 +1,7 @@
 package sqlherd
 
 import (
+	"database/sql"
 	"database/sql/driver"
 	"encoding/hex"
 	"errors"
@@ -839,6 +840,31 @@ func (t tagTemplate) expand(args []driver.NamedValue) (string, error) {
 			Problem: fmt.Sprintf("%d bytes long with its arguments; must be at most %d", b.Len(), TagBytesMax)}
 	}
 	return b.String(), nil
+}
+
+// Tag returns the tag that a hint or a Policy with template makes of a statement's arguments, for who names it
+// elsewhere: Herd.Invalidate, Herd.InvalidateSoft, WithTags, the webhook of contrib. Tag("product/{1}", 7) is
+// "product/7". Concatenation gives the same only for numbers and plain words: in a value, % / , and control characters
+// are escaped (a/b is a%2Fb), and NULL, times and bytes have a form of their own. args are what the statement is given, in its
+// order; {name} is a sql.Named. An error says that template is malformed, that it names an argument which is not
+// there or has no such form, or that the tag is over TagBytesMax.
+func Tag(template string, args ...any) (string, error) {
+	t, err := parseTag(template)
+	if err != nil {
+		return "", fmt.Errorf("sqlherd: Tag: template %q %w", shorten(template), err)
+	}
+	values := make([]driver.NamedValue, len(args))
+	for i, v := range args {
+		values[i] = driver.NamedValue{Ordinal: i + 1, Value: v}
+		if named, ok := v.(sql.NamedArg); ok {
+			values[i].Name, values[i].Value = named.Name, named.Value
+		}
+	}
+	tag, err := t.expand(values)
+	if problem := (*HintError)(nil); errors.As(err, &problem) {
+		return "", fmt.Errorf("sqlherd: Tag: template %q: %s", shorten(template), problem.Problem)
+	}
+	return tag, err
 }
 
 // find returns the value of the argument. The arguments are in order nearly

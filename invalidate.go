@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// Invalidate forgets every result that depends on one of tags, here at once and in other
-// processes as soon as they ask Redis or hear of it. It blocks for one round trip to Redis. When
+// Invalidate forgets every result that depends on one of tags, in whatever scope and of whatever database of
+// the namespace, here at once and in other processes as soon as they ask Redis or hear of it. A tag is taken as it is: where
+// that of the hint has an argument, Tag puts the value in as the hint does. It blocks for one round trip to Redis. When
 // Redis cannot be reached it returns the error, goes on trying in the background,
 // and until it succeeds this process neither reads nor fills Redis for the tags.
 func (h *Herd) Invalidate(ctx context.Context, tags ...string) error {

@@ -317,6 +317,54 @@ func TestAnInvalidateNarrowsAddsOrTakesAway(t *testing.T) {
 	}
 }
 
+// Concatenation would not do: "name/a/b" is not the tag of name/{1} with a/b.
+func TestAnInvalidationByTagReachesARowWhateverItsValue(t *testing.T) {
+	p, h, _, l := listen(t, sqlherd.Config{Dialect: sqlherd.PostgreSQL})
+	const read = "SELECT /* @cache ttl=1h tables=none tags=name/{1} */ v FROM t WHERE name = $1"
+	for _, v := range []any{7, uint8(8), "plain", "a/b", "50%, or \n", "", nil, []byte("b/c"), []byte{0xff}, true, 1.5, time.Unix(1, 5), sql.NullString{String: "x/y", Valid: true}} {
+		for _, want := range []sqlherd.Outcome{sqlherd.Miss, sqlherd.Hit} {
+			if info := infoOf(t, t.Context(), p, read, v); info.Outcome != want {
+				t.Fatalf("%T %v: %v %v, want %v", v, v, info.Outcome, info.Detail, want)
+			}
+		}
+		tag, err := sqlherd.Tag("name/{1}", v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Invalidate(t.Context(), tag); err != nil {
+			t.Fatal(err)
+		}
+		l.want(t, "Invalidate", "g:"+tag)
+		if got := infoOf(t, t.Context(), p, read, v).Outcome; got != sqlherd.Miss {
+			t.Errorf("%T %v: after the invalidation of %q: %v", v, v, tag, got)
+		}
+		if _, err := p.Exec("UPDATE /* @invalidate tables=none tags=name/{1} */ t SET v = 1 WHERE name = $1", v); err != nil {
+			t.Fatal(err)
+		}
+		l.want(t, "a write", "g:"+tag)
+	}
+	if tag, err := sqlherd.Tag("t/{id}/{2}", sql.Named("id", 3), "x"); tag != "t/3/x" || err != nil {
+		t.Errorf("%q, %v", tag, err)
+	}
+}
+
+func TestATagThatCannotBeMadeSaysWhy(t *testing.T) {
+	for template, want := range map[string]string{
+		"a/{":    `template "a/{" has a brace without its partner; an argument is {1} or {name}`,
+		"":       `template "" must not be empty`,
+		"a/{2}":  `template "a/{2}": the statement has 1 argument(s)`,
+		"a/{id}": `template "a/{id}": the statement has no argument named id`,
+		"a/{1}":  `template "a/{1}": an argument of type []string has no place in a tag`,
+	} {
+		if tag, err := sqlherd.Tag(template, []string{"x"}); tag != "" || err == nil || err.Error() != "sqlherd: Tag: "+want {
+			t.Errorf("%q, %v\nwant %s", tag, err, want)
+		}
+	}
+	if _, err := sqlherd.Tag("a/{1}", strings.Repeat("x", sqlherd.TagBytesMax)); err == nil || !strings.Contains(err.Error(), "1026 bytes long") {
+		t.Errorf("a tag that is too long: %v", err)
+	}
+}
+
 func TestEveryStatementThatInvalidatesEverythingIsLoggedOnce(t *testing.T) {
 	var log bytes.Buffer
 	p, h, _, _ := listen(t, sqlherd.Config{Dialect: sqlherd.PostgreSQL, Logger: slog.New(slog.NewTextHandler(&log, nil))})
