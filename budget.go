@@ -3,6 +3,7 @@ package sqlherd
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"slices"
 	"sync"
 )
@@ -17,12 +18,14 @@ type budget struct {
 	max int
 
 	mu      sync.Mutex
+	closed  bool            // the pool is: nobody waits any more
 	open    int             // real connections, and dials under way
 	idlers  []*conn         // that have a real connection and do not need it, longest idle first
 	waiters []*budgetWaiter // in the order they came
 }
 
-// A budgetWaiter gets a connection, or, when the channel yields nil, the right to dial.
+// A budgetWaiter gets a connection, or, when the channel yields nil, the right to dial. The channel is closed when the
+// pool is.
 type budgetWaiter struct {
 	ready chan driver.Conn // capacity 1
 }
@@ -43,12 +46,19 @@ func (b *budget) acquire(ctx context.Context) (driver.Conn, error) {
 		b.mu.Unlock()
 		return d.handOver(), nil
 	}
+	if b.closed {
+		b.mu.Unlock()
+		return nil, errPoolClosed
+	}
 	w := &budgetWaiter{ready: make(chan driver.Conn, 1)}
 	b.waiters = append(b.waiters, w)
 	b.mu.Unlock()
 
 	select {
-	case real := <-w.ready:
+	case real, ok := <-w.ready:
+		if !ok {
+			return nil, errPoolClosed
+		}
 		return real, nil
 	case <-ctx.Done():
 		b.mu.Lock()
@@ -61,12 +71,33 @@ func (b *budget) acquire(ctx context.Context) (driver.Conn, error) {
 		}
 		b.mu.Unlock()
 		// It was given at the same moment: pass it on, so that it is not lost.
-		if real := <-w.ready; real != nil {
+		real, ok := <-w.ready
+		if !ok {
+			return nil, errPoolClosed
+		}
+		if real != nil {
 			_ = real.Close() // it is idle and clean; its error tells nobody anything
 		}
 		b.release()
 		return nil, ctx.Err()
 	}
+}
+
+// errPoolClosed is what database/sql tells those who wait for a connection, in its words: its own error is not exported.
+var errPoolClosed = errors.New("sql: database is closed")
+
+// close sends away who waits, as database/sql does when the pool is closed. Connections in use go on.
+func (b *budget) close() {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	for _, w := range b.waiters {
+		close(w.ready)
+	}
+	b.waiters = nil
 }
 
 // takeLocked takes the real connection of the conn that has been idle longest.

@@ -37,6 +37,7 @@ type conn struct {
 	txBroken  bool         // a statement failed where that may have rolled back, and so ended, the transaction
 	txUnknown bool         // it cannot be told whether a transaction is open; tainted as well
 	dropAfter bool         // the bare driver's connection would not survive what happened
+	rowsGiven bool         // rows of it may be open; until it is back in the pool nobody says when they are closed
 	dirty     writeEffects // what the open transaction, or one that may be open, has written
 	carried   *writeFence  // of a statement that the driver wants prepared: it runs next, as that
 
@@ -411,6 +412,9 @@ func (c *conn) runRows(ctx context.Context, st *stmt, p *plan, query string, arg
 	if bad != nil {
 		c.h.counters.hintErrors.Add(1)
 	}
+	if err == nil {
+		c.rowsGiven = true
+	}
 	if err == nil && effects.any() {
 		// INSERT … RETURNING and its kin: the write is over when the rows are,
 		// however early they are closed.
@@ -489,6 +493,7 @@ func (c *conn) ResetSession(ctx context.Context) error {
 // IsValid is called when the conn is about to go back into the pool.
 func (c *conn) IsValid() bool {
 	c.drop()
+	c.rowsGiven = false
 	if c.real == nil {
 		return true
 	}

@@ -328,6 +328,7 @@ func (s *source) Driver() driver.Driver { return s.driver }
 func (s *source) Close() error {
 	s.once.Do(func() {
 		s.closed.Store(true)
+		s.budget.close()
 		s.closeErr = s.loader.close()
 		s.plans.close()
 		s.h.removeSource(s)

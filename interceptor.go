@@ -101,8 +101,9 @@ func (c *conn) queryWithPolicy(ctx context.Context, opts *ctxOptions, st *stmt, 
 		return q.bypass(ctx, st, query, args, ReasonHint)
 	}
 	// Whoever waits holds a conn of the pool, and perhaps one that has a real connection from before. Others may need
-	// that one meanwhile, and it is not needed here: the load runs elsewhere.
-	offered := finished == nil && c.real != nil
+	// that one meanwhile, and it is not needed here: the load runs elsewhere. Unless an earlier query of a *sql.Conn still
+	// has its rows open on it.
+	offered := finished == nil && c.real != nil && !c.rowsGiven
 	if offered {
 		c.src.budget.idle(c)
 	}

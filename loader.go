@@ -120,9 +120,9 @@ func (l *loader) load(ctx context.Context, q *loadQuery) (loadResult, error) {
 	res, err := l.run(lctx, cancel, db, q)
 	timer.Stop()
 	unfollow()
+	ungone() // rows that are being read survive the pool's Close, as database/sql's do
 	if res.live == nil {
 		defer cancel(nil)
-		ungone()
 	}
 	if err != nil {
 		if cause := context.Cause(lctx); errors.Is(cause, ErrLoadTimeout) || errors.Is(cause, errGone) {

@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"io"
 	"reflect"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,9 +23,19 @@ type cachedRows struct {
 	// (sql.RawBytes hands it on), so it never gets the shared ones; and as with
 	// any driver they are good until the next call.
 	buf []byte
+
+	// names is what Columns gives, which database/sql hands on and callers may change. The first names are in
+	// few, so that most results need no allocation for it.
+	names []string
+	few   [8]string
 }
 
-func (r *cachedRows) Columns() []string { return r.res.Names() }
+func (r *cachedRows) Columns() []string {
+	if r.names == nil {
+		r.names = append(r.few[:0:len(r.few)], r.res.Names()...)
+	}
+	return r.names
+}
 
 func (r *cachedRows) Close() error { return r.live.close() }
 
@@ -176,7 +187,7 @@ func (r *streamRows) Unwrap() driver.Rows { return r.s.live }
 
 func (r *streamRows) Columns() []string {
 	if r.s.head != nil {
-		return r.s.head.Names()
+		return slices.Clone(r.s.head.Names())
 	}
 	return r.s.live.Columns()
 }

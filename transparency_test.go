@@ -1,0 +1,193 @@
+package sqlherd_test
+
+// What an application could have told the wrapped driver from the bare one by, each named for what it saw.
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqlherd/sqlherd"
+)
+
+// A *sql.Conn may have rows open while it queries again. Its real connection was taken for idle while that
+// query waited for a load, and somebody else's statements ran between the rows.
+func TestAConnectionWithOpenRowsIsNotGivenAwayWhileItsNextQueryWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFakeDB(t, func(ctx context.Context, query string, _ []driver.NamedValue) (*fakeResult, error) {
+			if strings.Contains(query, "slow") {
+				if err := sleep(ctx, time.Second); err != nil {
+					return nil, err
+				}
+			}
+			return rowsOf([]string{"v"}, []driver.Value{"one"}, []driver.Value{"two"}), nil
+		})
+		p, _ := openHerd(t, db, sqlherd.Config{MaxDBConns: 1})
+		c := connect(t, p)
+		rows, err := c.QueryContext(t.Context(), plain)
+		if err != nil || !rows.Next() {
+			t.Fatal(err, rows.Err())
+		}
+		waits := make(chan error, 1)
+		go func() {
+			_, err := queryOne(t.Context(), c, "SELECT /* @cache ttl=1m */ v, 'slow' FROM t")
+			waits <- err
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		if v, err := queryOne(ctx, p, "SELECT v, 'other' FROM t"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("another query got %q, %v, on a connection whose rows are open", v, err)
+		}
+		if err := <-waits; err != nil {
+			t.Error(err)
+		}
+		if !rows.Next() || rows.Next() || rows.Err() != nil {
+			t.Errorf("the rows: %v", rows.Err())
+		}
+		c.Close()
+		if v, err := queryOne(t.Context(), p, plain); v != "one" || err != nil {
+			t.Errorf("when the connection is back: %q, %v", v, err)
+		}
+	})
+}
+
+// Programs change what Columns gives them, to lower case for instance. With the bare drivers it is their own.
+func TestWhoChangesTheNamesThatColumnsGaveChangesNobodyElses(t *testing.T) {
+	for _, cols := range [][]string{{"ID", "Name"}, {"A", "B", "C", "D", "E", "F", "G", "H", "I", "J", "K"}} {
+		db := newFakeDB(t, func(_ context.Context, _ string, _ []driver.NamedValue) (*fakeResult, error) {
+			return rowsOf(slices.Clone(cols), make([]driver.Value, len(cols))), nil
+		})
+		p, _ := openHerd(t, db, sqlherd.Config{})
+		for range 3 { // miss, hit, hit
+			rows, err := p.Query("SELECT /* @cache ttl=1m */ * FROM t")
+			if err != nil {
+				t.Fatal(err)
+			}
+			names, err := rows.Columns()
+			if err != nil || !slices.Equal(names, cols) {
+				t.Errorf("%q, %v; want %q", names, err, cols)
+			}
+			for i := range names {
+				names[i] = strings.ToLower(names[i]) // -race would tell, too
+			}
+			if !rows.Next() || rows.Close() != nil {
+				t.Error("no row")
+			}
+		}
+		// Over the caps: the head of it comes from what was read.
+		rows, err := p.Query("SELECT /* @cache ttl=1m max-bytes=1 */ * FROM t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if names, err := rows.Columns(); err != nil || !slices.Equal(names, cols) {
+			t.Errorf("%q, %v; want %q", names, err, cols)
+		}
+		rows.Close()
+	}
+}
+
+// Who waits for a connection of the pool is told at once that the pool is closed.
+func TestAPoolThatIsClosedEndsTheWaitForAConnection(t *testing.T) {
+	for _, wrapped := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			db := newFakeDB(t, slowly(0, "rows"))
+			var p *sql.DB
+			if wrapped {
+				h := newHerd(t, sqlherd.Config{MaxDBConns: 1})
+				p = sql.OpenDB(h.Connector(fakeConnector{db}))
+			} else {
+				p = sql.OpenDB(fakeConnector{db})
+				p.SetMaxOpenConns(1)
+			}
+			c, err := p.Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := queryOne(t.Context(), c, plain); err != nil {
+				t.Fatal(err)
+			}
+			waits := make(chan error, 2)
+			for range 2 {
+				go func() {
+					_, err := queryOne(context.Background(), p, plain)
+					waits <- err
+				}()
+			}
+			synctest.Wait()
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			for range 2 {
+				select {
+				case err := <-waits:
+					if err == nil || err.Error() != "sql: database is closed" {
+						t.Errorf("wrapped %t: got %v", wrapped, err)
+					}
+				default:
+					t.Errorf("wrapped %t: still waits", wrapped)
+				}
+			}
+			// The connection in use goes on, and is closed when it comes back.
+			if v, err := queryOne(t.Context(), c, plain); v != "rows" || err != nil {
+				t.Errorf("wrapped %t: the connection in use: %q, %v", wrapped, v, err)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			if n := db.open.Load(); n != 0 {
+				t.Errorf("wrapped %t: %d connections left open", wrapped, n)
+			}
+		})
+	}
+}
+
+// Rows that are being read survive the pool's Close, also those of a result over its caps.
+func TestRowsThatAreBeingReadSurviveTheClosingOfThePool(t *testing.T) {
+	for _, query := range []string{plain, hinted, "SELECT /* @cache ttl=1m max-rows=2 */ v FROM t"} {
+		synctest.Test(t, func(t *testing.T) {
+			const all = 10
+			db := newFakeDB(t, func(ctx context.Context, _ string, _ []driver.NamedValue) (*fakeResult, error) {
+				r := &fakeResult{cols: []string{"v"}, count: all}
+				r.make = func(int) []driver.Value {
+					if ctx.Err() != nil {
+						t.Error("the driver sees its context end")
+					}
+					return []driver.Value{"row"}
+				}
+				return r, nil
+			})
+			h := newHerd(t, sqlherd.Config{})
+			p := sql.OpenDB(h.Connector(fakeConnector{db}))
+			rows, err := p.Query(query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := 0
+			for rows.Next() {
+				if n++; n == 3 {
+					if err := p.Close(); err != nil {
+						t.Error(err)
+					}
+					synctest.Wait()
+				}
+			}
+			if n != all || rows.Err() != nil {
+				t.Errorf("%s: %d rows, %v", query, n, rows.Err())
+			}
+			if err := rows.Close(); err != nil {
+				t.Error(err)
+			}
+			if n := db.open.Load(); n != 0 {
+				t.Errorf("%s: %d connections left open", query, n)
+			}
+		})
+	}
+}
