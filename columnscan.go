@@ -209,7 +209,10 @@ func newWriteRows(rows driver.Rows, done func(error)) driver.Rows {
 }
 
 func (r *scannedWriteRows) NextRow() error {
+	returned := false
+	defer r.panicked(&returned)
 	err := r.scanner.NextRow()
+	returned = true
 	if err != nil && err != io.EOF {
 		r.err = err
 	}

@@ -346,7 +346,11 @@ func (c *conn) exec(ctx context.Context, st *stmt, query string, args []driver.N
 	}
 	c.note(p)
 	f, returned := c.fence(ctx, p, effects), false
-	defer f.guard(&returned)
+	defer func() {
+		if !returned {
+			c.noteEffects(ctx, p, effects, errPanicked, f)
+		}
+	}()
 	var res driver.Result
 	if st == nil {
 		res, err = realExec(ctx, real, query, args)
@@ -394,7 +398,11 @@ func (c *conn) runRows(ctx context.Context, st *stmt, p *plan, query string, arg
 	}
 	c.note(p)
 	f, returned := c.fence(ctx, p, effects), false
-	defer f.guard(&returned)
+	defer func() {
+		if !returned {
+			c.noteEffects(ctx, p, effects, errPanicked, f)
+		}
+	}()
 	var rows driver.Rows
 	if st == nil {
 		rows, err = realQuery(ctx, real, query, args)
@@ -537,7 +545,11 @@ type tx struct {
 
 func (t *tx) Commit() error {
 	f, returned := t.c.h.fence(t.ctx, t.c.dirty), false
-	defer f.guard(&returned)
+	defer func() {
+		if !returned {
+			t.c.h.settle(t.ctx, t.end(), f, errPanicked)
+		}
+	}()
 	err := t.real.Commit()
 	returned = true
 	t.c.h.settle(t.ctx, t.end(), f, err)

@@ -25,6 +25,10 @@ var (
 	// Config.LoadTimeout. It wraps context.DeadlineExceeded.
 	ErrLoadTimeout error = loadTimeout{}
 
+	// errPanicked is how a statement ended whose driver has panicked: it may or may not have run. The panic
+	// goes on to the caller, who may recover it.
+	errPanicked = errors.New("sqlherd: the driver panicked")
+
 	// errGone is the end of a load whose pool was closed.
 	errGone = errors.New("sqlherd: the pool of the load was closed")
 )

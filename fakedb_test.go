@@ -38,6 +38,7 @@ type fakeDB struct {
 	onTx        func(c *fakeConn, what string) error // BEGIN, COMMIT, ROLLBACK of driver.Tx
 	onReset     func(c *fakeConn) error
 	onStmtClose func()
+	onRowsClose func(res *fakeResult)
 }
 
 // connOf returns the connection that a handler is called on.
@@ -269,6 +270,9 @@ func (r *fakeRows) spoil() {
 func (r *fakeRows) Close() error {
 	r.spoil()
 	r.db.closes.Add(1)
+	if r.db.onRowsClose != nil {
+		r.db.onRowsClose(r.res)
+	}
 	return nil
 }
 

@@ -124,13 +124,6 @@ func (f *writeFence) leave(ctx context.Context) {
 	f.putLocked(ctx)
 }
 
-// guard is deferred around the write: a driver that panics leaves the fence to itself.
-func (f *writeFence) guard(returned *bool) {
-	if f != nil && !*returned {
-		f.stop()
-	}
-}
-
 // lift takes the fence away after all: nothing was written. Nil is fine. When Redis cannot be told, the fence ends by
 // itself, and costs misses until then.
 func (f *writeFence) lift(ctx context.Context) {

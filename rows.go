@@ -260,11 +260,25 @@ type writeRows struct {
 	err  error
 }
 
+// panicked is deferred around the driver's calls: who recovers its panic may never close the rows, and then others would be
+// served old ones, and a fence be prolonged for ever. Should it go on with the rows, Close says once more that they are over.
+func (r *writeRows) panicked(returned *bool) {
+	if !*returned {
+		r.err = errPanicked
+		if r.done != nil {
+			r.done(r.err)
+		}
+	}
+}
+
 // Unwrap lets sqlmw see which optional interfaces the real rows have.
 func (r *writeRows) Unwrap() driver.Rows { return r.Rows }
 
 func (r *writeRows) Next(dest []driver.Value) error {
+	returned := false
+	defer r.panicked(&returned)
 	err := r.Rows.Next(dest)
+	returned = true
 	if err != nil && err != io.EOF {
 		r.err = err
 	}
@@ -272,7 +286,10 @@ func (r *writeRows) Next(dest []driver.Value) error {
 }
 
 func (r *writeRows) Close() error {
+	returned := false
+	defer r.panicked(&returned)
 	err := r.Rows.Close()
+	returned = true
 	if done := r.done; done != nil {
 		r.done = nil
 		if r.err == nil {
@@ -293,7 +310,11 @@ func (r *writeRows) NextResultSet() error {
 	if !ok {
 		return io.EOF
 	}
-	return n.NextResultSet()
+	returned := false
+	defer r.panicked(&returned)
+	err := n.NextResultSet()
+	returned = true
+	return err
 }
 
 func (r *writeRows) ColumnTypeDatabaseTypeName(i int) string { return databaseTypeName(r.Rows, i) }

@@ -191,3 +191,92 @@ func TestRowsThatAreBeingReadSurviveTheClosingOfThePool(t *testing.T) {
 		})
 	}
 }
+
+// A driver that panics while it writes may have written. The panic reaches the caller, as from the bare driver, who recovers
+// it as net/http does and never closes anything. Old rows were served after it, and under Strict the tags were never cached again.
+func TestAWriteWhoseDriverPanicsIsSeenAndItsFenceEnds(t *testing.T) {
+	const insert = "INSERT INTO t VALUES ('v2') RETURNING v"
+	for name, c := range map[string]struct {
+		write func(p *sql.DB)
+		when  string // the driver panics
+	}{
+		"Exec":           {func(p *sql.DB) { _, _ = p.Exec("UPDATE t SET v = 'v2'") }, "statement"},
+		"prepared Exec":  {func(p *sql.DB) { st, _ := p.Prepare("UPDATE t SET v = 'v2'"); _, _ = st.Exec() }, "statement"},
+		"Query":          {func(p *sql.DB) { _, _ = p.Query(insert) }, "statement"},
+		"prepared Query": {func(p *sql.DB) { st, _ := p.Prepare(insert); _, _ = st.Query() }, "statement"},
+		"Next":           {func(p *sql.DB) { rows, _ := p.Query(insert); rows.Next() }, "next"},
+		"Next, closed":   {func(p *sql.DB) { rows, _ := p.Query(insert); defer rows.Close(); rows.Next() }, "next"},
+		"Close":          {func(p *sql.DB) { rows, _ := p.Query(insert); _ = rows.Close() }, "close"},
+		"Commit": {func(p *sql.DB) {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			tx, _ := p.BeginTx(ctx, nil)
+			_, _ = tx.Exec("UPDATE t SET v = 'v2'")
+			_ = tx.Commit()
+		}, "commit"},
+	} {
+		for _, strict := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				b := newRaceBed(t, 2, sqlherd.Config{Strict: strict})
+				query := `SELECT /* @cache ttl=1h jitter=0 early=off */ v FROM t`
+				b.wantValue("before", b.pools[0], query, "v1")
+				b.wantValue("before", b.pools[1], query, "v1")
+
+				armed := true
+				blow := func() {
+					if armed {
+						armed = false
+						panic("the driver's own")
+					}
+				}
+				handle := b.db.handle
+				b.db.handle = func(ctx context.Context, query string, args []driver.NamedValue) (*fakeResult, error) {
+					res, err := handle(ctx, query, args)
+					if strings.HasPrefix(query, "SELECT") {
+						return res, err
+					}
+					switch c.when {
+					case "statement":
+						blow()
+					case "next":
+						res.hook = func(int) { blow() }
+					}
+					return res, err
+				}
+				b.db.onRowsClose = func(*fakeResult) {
+					if c.when == "close" {
+						blow()
+					}
+				}
+				onTx := b.db.onTx
+				b.db.onTx = func(fc *fakeConn, what string) error {
+					err := onTx(fc, what)
+					if what == "COMMIT" && c.when == "commit" {
+						blow()
+					}
+					return err
+				}
+				// What nobody gives back is lost to the pool, as with the bare driver.
+				p := sql.OpenDB(b.herds[0].Connector(fakeConnector{b.db}, sqlherd.Identity("panics")))
+				defer p.Close()
+				func() {
+					defer func() {
+						if v := recover(); v != "the driver's own" {
+							t.Errorf("%s: recovered %v", name, v)
+						}
+					}()
+					c.write(p)
+				}()
+				b.wantValue(name+", after the panic, there", b.pools[0], query, "v2")
+				b.wantValue(name+", after the panic, elsewhere", b.pools[1], query, "v2")
+				time.Sleep(fencesEnd)
+				b.wantValue(name+", after the fence", b.pools[1], query, "v2")
+				loads := b.loads()
+				b.wantValue(name+", after the fence", b.pools[1], query, "v2")
+				if n := b.loads(); n != loads {
+					t.Errorf("%s, strict %t: the fence has not ended", name, strict)
+				}
+			})
+		}
+	}
+}
