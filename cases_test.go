@@ -23,7 +23,7 @@ var cases = []struct{ id, saw, tests string }{
 	{"A11", "the isolation that was asked for is dropped", "TestABeginTxThatTheDriverCannotHonourIsRefusedInDatabaseSQLsWords TestTheIsolationThatIsAskedForDecidesWhatATransactionSees TestTheIsolationAndReadOnlyThatAreAskedForAreSet"},
 	{"A13", "column types vanish or are made up", "TestRowsOfEverySubsetOfInterfacesAreTheSameOnEveryWay TestNobodyCanTellWhereRowsCameFromOnAnyDriver TestRowsOverTheCapsKeepTheirColumnTypes"},
 	{"A14", "a call is counted twice when the driver asks for a prepared one", "TestADriverThatAnswersErrSkipHasOneMissOneLoadAndThenHitsWithoutPreparing TestADriverThatAnswersErrSkipIsCountedOnceForEveryKindOfQuery TestTheServerIsSentTheSameBytesInAsManyRoundTripsAndNoneForAHit"},
-	{"A16", "a renamed driver makes an ORM use other placeholders", orms},
+	{"A16", "a renamed driver makes an ORM use other placeholders", "TestTheNameOfTheDriverDecidesThePlaceholders TestNamedAndInRebindAroundAHint"},
 	{"A17", "a configuration registered with the driver is not known to the wrapper", "TestAConfigurationRegisteredWithPgxIsFoundByTheWrappedDriver TestTheDriversConnectorIsMadeOnceAndClosedOnce"},
 	{"A19", "an interface that Go adds is hidden", "TestRowsAndResultsReachTheCallerAsTheDriverMadeThem TestWhatOnlyTheDriverCanScanIntoIsFilledOnEveryWay"},
 	{"A20", "a ping succeeds though the server has gone", "TestPingAsksTheDatabaseAndIsNeverAnsweredFromTheCache"},
@@ -74,20 +74,17 @@ var cases = []struct{ id, saw, tests string }{
 	{"F02", "a hint in a literal turns caching on", "TestAHintThatIsDataIsNone TestWhatLooksLikeAHintInALiteralIsNone"},
 	{"F04", "a trace in the text makes every query a miss", "TestTraceCommentsDoNotMakeAnotherKeyAndReachTheDatabase TestTracesAroundAQueryAreOneResult TestTracesDoNotSplitKeys"},
 	{"F05", "texts without number fill the memory", "TestTextsWithoutNumberKeepABoundedNumberOfPlans"},
-	{"F07", "a question mark in a comment is taken for a placeholder", orms},
-	{"F08", "sqlc removes the comment", "TestAHintMayStandInAnyKindOfComment TestSqlcNames"},
+	{"F07", "a question mark in a comment is taken for a placeholder", "TestNoOptionOfAHintIsTakenForAnArgument TestNamedAndInRebindAroundAHint TestATagTakesTheArgumentThatItsStatementHasAtThatPlace TestMalformedHintsSayWhatAndWhere"},
+	{"F08", "sqlc removes the comment", "TestAHintWithinALineSurvivesTheGeneratorAndOneOnItsOwnDoesNot TestAHintMayStandInAnyKindOfComment TestSqlcNames"},
 	{"F10", "two dashes are a comment here and a sum there", "TestDialectsReadDifferently TestNobodyCanTellWhereRowsCameFromOnAnyDriver"},
 	{"F11", "a # is a comment here and an operator there", "TestDialectsReadDifferently TestNobodyCanTellWhereRowsCameFromOnAnyDriver"},
 	{"F13", "an apostrophe in a comment hides the rest", "TestCommentsAreFoundOnlyWhereTheyAre TestWritesTransactionsAndMistakesAreTheSameAsOnTheBareDriver"},
 	{"F14", "a negative number makes a comment of the minus before it", "TestNobodyCanTellWhereRowsCameFromOnAnyDriver TestKeys"},
 	{"F16", "nested comments end where they do not", "TestDialectsReadDifferently TestNobodyCanTellWhereRowsCameFromOnAnyDriver"},
 	{"F17", "two hints: one of them is followed", "TestHints TestAMalformedHintRunsAsWithoutItIsCountedAndLoggedOncePerQuery"},
-	{"F19", "an ORM takes the hint along to other statements", orms},
+	{"F19", "an ORM takes the hint along to other statements", "TestAScopesHintIsInTheStatementOfItsCallAndInNoOther TestACommentsHintIsInTheStatementOfItsCallAndInNoOther TestAHintSurvivesWhereverSquirrelCanPutIt TestFirstOrCreateWithAHintCreatesWhatAnotherProgramHasJustCreated"},
 	{"F20", "comments are removed on their way", "TestAPolicyInTheContextBeatsTheHint TestRulesCacheQueriesThatCannotBeEditedAndAHintBeatsThem"},
 }
-
-// orms marks what depends on an ORM: the modules that test with them hold these.
-const orms = ""
 
 // testsDeclared returns the names of all tests and fuzz targets of all modules.
 func testsDeclared(t *testing.T) map[string]bool {
@@ -120,6 +117,9 @@ func TestEveryCaseHasATestThatHoldsIt(t *testing.T) {
 	var ids []string
 	for _, c := range cases {
 		ids = append(ids, c.id)
+		if c.tests == "" {
+			t.Errorf("%s (%s): nothing holds it", c.id, c.saw)
+		}
 		for _, name := range strings.Fields(c.tests) {
 			if !declared[name] {
 				t.Errorf("%s (%s): there is no %s", c.id, c.saw, name)

@@ -97,6 +97,21 @@ func TestACommentsHintIsInTheStatementOfItsCallAndInNoOther(t *testing.T) {
 			_, err := db.NewSelect().Model(&items).Comment(hint).Exists(ctx)
 			return err
 		}, []string{`passthrough SELECT EXISTS (SELECT "i"."id", "i"."name", "i"."price" FROM "items" AS "i")`}},
+		{"ScanAndCount: not the count", func(ctx context.Context) error {
+			_, err := db.NewSelect().Model(&items).Limit(-1).Comment(hint).ScanAndCount(ctx)
+			return err
+		}, []string{`passthrough SELECT count(*) FROM "items" AS "i"`}},
+		{"Join", func(ctx context.Context) error {
+			return db.NewSelect().Model(&[]review{}).Relation("Item").Comment(hint).Scan(ctx)
+		}, []string{`miss /* @cache ttl=30s */ SELECT "r"."id", "r"."item_id", "item"."id" AS "item__id", "item"."name" AS "item__name", "item"."price" AS "item__price" ` +
+			`FROM "reviews" AS "r" LEFT JOIN "items" AS "item" ON ("item"."id" = "r"."item_id")`}},
+		{"WherePK", func(ctx context.Context) error {
+			return db.NewSelect().Model(&item{ID: 1}).WherePK().Comment(hint).Scan(ctx)
+		},
+			[]string{`miss /* @cache ttl=30s */ SELECT "i"."id", "i"."name", "i"."price" FROM "items" AS "i" WHERE ("i"."id" = 1)`}},
+		{"a locking read", func(ctx context.Context) error {
+			return db.NewSelect().Model(&items).For("UPDATE").Comment(hint).Scan(ctx)
+		}, []string{`bypass(locking) /* @cache ttl=30s */ SELECT "i"."id", "i"."name", "i"."price" FROM "items" AS "i" FOR UPDATE`}},
 		{"NewRaw", func(ctx context.Context) error {
 			return db.NewRaw("SELECT /* @cache ttl=30s */ price FROM items WHERE id = ?", 1).Scan(ctx, new(int))
 		}, []string{`miss SELECT /* @cache ttl=30s */ price FROM items WHERE id = 1`}},
@@ -118,6 +133,10 @@ func TestACommentsHintIsInTheStatementOfItsCallAndInNoOther(t *testing.T) {
 			_, err := db.NewSelect().Model(&items).Relation("Reviews").Limit(-1).ScanAndCount(sqlherd.WithPolicy(ctx, sqlherd.Policy{TTL: time.Minute}))
 			return err
 		}, []string{`miss SELECT count(*) FROM "items" AS "i"`}},
+		{"an UPDATE with a comment and RETURNING", func(ctx context.Context) error {
+			_, err := db.NewUpdate().Model(&item{ID: 1, Name: "tea", Price: 350}).WherePK().Returning("price").Comment(hint).Exec(ctx)
+			return err
+		}, []string{`bypass(write) /* @cache ttl=30s */ UPDATE "items" AS "i" SET "name" = 'tea', "price" = 350 WHERE ("i"."id" = 1) RETURNING price`}},
 	} {
 		must(t, bed.Herd.InvalidateAll(t.Context()))
 		items = nil
@@ -125,6 +144,42 @@ func TestACommentsHintIsInTheStatementOfItsCallAndInNoOther(t *testing.T) {
 			t.Error(c.call, err)
 		}
 		bed.Log.Want(t, c.call, c.want...)
+	}
+}
+
+func TestNoOptionOfAHintIsTakenForAnArgument(t *testing.T) {
+	db, bed := on(t)
+	ctx := t.Context()
+	without := bun.NewDB(bed.Database.Open(t), pgdialect.New())
+	_, err := without.Exec("CREATE TABLE herd_products (id bigint PRIMARY KEY, price int)")
+	must(t, err)
+	_, err = without.Exec("INSERT INTO herd_products VALUES (7, 350)")
+	must(t, err)
+	raw := func(db *bun.DB, query string, args ...any) func() (int, error) {
+		return func() (n int, err error) { err = db.NewRaw(query, args...).Scan(ctx, &n); return n, err }
+	}
+	// There is no argument left for {1}, since bun has written it into the text.
+	full := strings.Replace(ormtest.FullHint, "product/{1}", "product/7", 1)
+	query := "SELECT " + full + " price FROM herd_products WHERE id = "
+	bed.SameAsBare(t, "NewRaw", raw(without, query+"?", 7), raw(db, query+"?", 7), "miss "+query+"7", "hit "+query+"7")
+	bed.SameAsBare(t, "NewRaw, by number", raw(without, query+"?0", 7), raw(db, query+"?0", 7), "hit "+query+"7", "hit "+query+"7")
+	bed.SameAsBare(t, "NewRaw, by name", raw(without, query+"?id", struct{ ID int }{7}), raw(db, query+"?id", struct{ ID int }{7}), "hit "+query+"7", "hit "+query+"7")
+	comment := func(db *bun.DB) func() (int, error) {
+		full := strings.TrimSuffix(strings.TrimPrefix(full, "/* "), " */")
+		return func() (n int, err error) {
+			err = db.NewSelect().Table("herd_products").Column("price").Where("id = ?", 7).Comment(full).Scan(ctx, &n)
+			return n, err
+		}
+	}
+	sent := full + ` SELECT "price" FROM "herd_products" WHERE (id = 7)`
+	bed.SameAsBare(t, "Comment", comment(without), comment(db), "miss "+sent, "hit "+sent)
+
+	// bun fills a ? in, in comments as well; to the other characters it does nothing.
+	for _, c := range []struct{ tag, outcome, sent string }{
+		{"user?0", "miss", "user7"}, {"user?id", "bypass(hint)", "user?id"}, {"user$1", "bypass(hint)", "user$1"}, {"user:id", "miss", "user:id"}, {"user@id", "miss", "user@id"},
+	} {
+		query, text := "SELECT /* @cache ttl=30s tags="+c.tag+" */ price FROM herd_products WHERE id = ?", "SELECT /* @cache ttl=30s tags="+c.sent+" */ price FROM herd_products WHERE id = 7"
+		bed.SameAsBare(t, c.tag, raw(without, query, 7), raw(db, query, 7), c.outcome+" "+text, strings.Replace(c.outcome, "miss", "hit", 1)+" "+text)
 	}
 }
 

@@ -58,22 +58,28 @@ type review struct {
 func bare(t *testing.T, d dbtest.Database, cfg sqlherd.Config, gcfg gorm.Config) (*gorm.DB, *ormtest.Bed) {
 	t.Helper()
 	bed := ormtest.Open(t, d, cfg)
+	return over(t, d, bed.DB, gcfg), bed
+}
+
+// over opens GORM on a pool of d.
+func over(t *testing.T, d dbtest.Database, pool *sql.DB, cfg gorm.Config) *gorm.DB {
+	t.Helper()
 	var dialector gorm.Dialector
 	switch d.Engine {
 	case dbtest.EnginePostgres:
-		dialector = postgres.New(postgres.Config{Conn: bed.DB, DriverName: map[string]string{"pgx": "", "pq": "postgres"}[d.Name]})
+		dialector = postgres.New(postgres.Config{Conn: pool, DriverName: map[string]string{"pgx": "", "pq": "postgres"}[d.Name]})
 	case dbtest.EngineMariaDB:
-		dialector = mysql.New(mysql.Config{Conn: bed.DB})
+		dialector = mysql.New(mysql.Config{Conn: pool})
 	case dbtest.EngineSQLite:
-		dialector = sqlite.New(sqlite.Config{Conn: bed.DB})
+		dialector = sqlite.New(sqlite.Config{Conn: pool})
 	}
-	gcfg.TranslateError = true
-	gcfg.Logger = logger.Discard
-	db, err := gorm.Open(dialector, &gcfg)
+	cfg.TranslateError = true
+	cfg.Logger = logger.Discard
+	db, err := gorm.Open(dialector, &cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return db, bed
+	return db
 }
 
 func on(t *testing.T, d dbtest.Database, cfg sqlherd.Config, gcfg gorm.Config) (*gorm.DB, *ormtest.Bed) {
@@ -149,6 +155,33 @@ func TestAScopesHintIsInTheStatementOfItsCallAndInNoOther(t *testing.T) {
 		{"Joins", func(db *gorm.DB) error {
 			return db.Scopes(hint).Joins("JOIN reviews ON reviews.item_id = items.id").Find(&items).Error
 		}, []string{`miss SELECT /* @cache ttl=30s */ "items"."id","items"."name","items"."price" FROM "items" JOIN reviews ON reviews.item_id = items.id`}},
+		{"Count of groups", func(db *gorm.DB) error {
+			return db.Model(&item{}).Scopes(hint).Group("price").Count(new(int64)).Error
+		}, []string{`miss SELECT /* @cache ttl=30s */ count(*) FROM "items" GROUP BY "price"`}},
+		{"Row and Rows", func(db *gorm.DB) error {
+			err := db.Model(&item{}).Scopes(hint).Select("max(price)").Row().Scan(new(int))
+			rows, rowsErr := db.Model(&item{}).Scopes(hint).Select("min(price)").Rows()
+			if rowsErr == nil {
+				rowsErr = rows.Close()
+			}
+			return errors.Join(err, rowsErr)
+		}, []string{`miss SELECT /* @cache ttl=30s */ max(price) FROM "items"`, `miss SELECT /* @cache ttl=30s */ min(price) FROM "items"`}},
+		{"a clause without a scope", func(db *gorm.DB) error {
+			return db.Clauses(hints.Comment("select", "@cache ttl=30s")).Last(&item{}).Error
+		}, []string{`miss SELECT /* @cache ttl=30s */ * FROM "items" ORDER BY "items"."id" DESC LIMIT $1`}},
+		{"a session keeps the hint for all that begins with it", func(db *gorm.DB) error {
+			s := db.Clauses(hints.Comment("select", "@cache ttl=30s")).Session(&gorm.Session{})
+			return errors.Join(s.Take(&item{}, 2).Error, s.Model(&item{}).Count(new(int64)).Error, s.FirstOrCreate(&item{}, item{Name: "tea"}).Error,
+				s.Model(&item{ID: 2}).Update("price", 120).Error)
+		}, []string{
+			`miss SELECT /* @cache ttl=30s */ * FROM "items" WHERE "items"."id" = $1 LIMIT $2`,
+			`miss SELECT /* @cache ttl=30s */ count(*) FROM "items"`,
+			`miss SELECT /* @cache ttl=30s */ * FROM "items" WHERE "items"."name" = $1 ORDER BY "items"."id" LIMIT $2`,
+			`begin`, `exec UPDATE "items" SET "price"=$1 WHERE "id" = $2`, `commit`,
+		}},
+		{"Raw", func(db *gorm.DB) error {
+			return db.Raw("SELECT /* @cache ttl=30s */ price FROM items WHERE id = ?", 1).Scan(new(int)).Error
+		}, []string{`miss SELECT /* @cache ttl=30s */ price FROM items WHERE id = $1`}},
 		{"FindInBatches: every batch", func(db *gorm.DB) error {
 			return db.Scopes(hint).FindInBatches(&items, 1, func(*gorm.DB, int) error { return nil }).Error
 		}, []string{
@@ -270,6 +303,66 @@ func TestATagTakesTheArgumentThatItsStatementHasAtThatPlace(t *testing.T) {
 			if got := bed.Log.Outcomes(); got != "hit miss" {
 				t.Errorf("%s, after the UPDATE: %s", name, got)
 			}
+		}
+	})
+}
+
+func TestNoOptionOfAHintIsTakenForAnArgument(t *testing.T) {
+	eachDatabase(t, func(t *testing.T, d dbtest.Database) {
+		d.Exec(t, "CREATE TABLE herd_products (id bigint PRIMARY KEY, price int)", "INSERT INTO herd_products VALUES (7, 350)")
+		db, bed := bare(t, d, sqlherd.Config{}, gorm.Config{})
+		bed.Log.Take() // GORM has asked for the version
+		without := over(t, d, d.Open(t), gorm.Config{})
+		raw := func(db *gorm.DB, query string, arg any) func() (int, error) {
+			return func() (n int, err error) { err = db.Raw(query, arg).Row().Scan(&n); return n, err }
+		}
+		scoped := func(db *gorm.DB) func() (int, error) {
+			full := strings.TrimSuffix(strings.TrimPrefix(ormtest.FullHint, "/* "), " */")
+			return func() (n int, err error) {
+				var all []int
+				err = db.Table("herd_products").Clauses(hints.Comment("select", full)).Where("id = ? AND price > ?", 7, 1).Pluck("price", &all).Error
+				return append(all, -1)[0], err
+			}
+		}
+		sent := func(s string) string { return spelled(d, []string{s})[0] }
+		const full = " SELECT " + ormtest.FullHint
+		query := "SELECT " + ormtest.FullHint + " price FROM herd_products WHERE id = "
+		first := sent(query + "$1")
+		bed.SameAsBare(t, "Raw", raw(without, query+"?", 7), raw(db, query+"?", 7), "miss "+first, "hit "+first)
+		bed.SameAsBare(t, "Raw, by name", raw(without, query+"@id", sql.Named("id", 7)), raw(db, query+"@id", sql.Named("id", 7)), "hit "+first, "hit "+first)
+		second := sent(full + ` "price" FROM "herd_products" WHERE id = $1 AND price > $2`)
+		bed.SameAsBare(t, "a clause", scoped(without), scoped(db), "miss"+second, "hit"+second)
+
+		// GORM takes a ? for an argument wherever it stands, and an @id where the arguments have names. What is sent then
+		// has another number of them, or half a tag under which nothing is cached.
+		postgres := d.Engine == dbtest.EnginePostgres
+		for _, c := range []struct {
+			tag     string
+			arg     any
+			outcome string
+			sent    string // on PostgreSQL
+		}{
+			{"user?id", 7, "bypass(hint)", "user$1id */ price FROM herd_products WHERE id = ?"},
+			{"user$1", 7, "bypass(hint)", "user$1 */ price FROM herd_products WHERE id = $1"},
+			{"user:id", 7, "miss", "user:id */ price FROM herd_products WHERE id = $1"},
+			{"user@id", 7, "miss", "user@id */ price FROM herd_products WHERE id = $1"},
+			{"user@id", sql.Named("id", 7), "bypass(hint)", "user$1 */ price FROM herd_products WHERE id = $2"},
+		} {
+			placeholder := "?"
+			if _, named := c.arg.(sql.NamedArg); named {
+				placeholder = "@id"
+			}
+			query := "SELECT /* @cache ttl=30s tags=" + c.tag + " */ price FROM herd_products WHERE id = " + placeholder
+			text := "SELECT /* @cache ttl=30s tags=" + c.sent
+			if !postgres {
+				text = strings.ReplaceAll(strings.ReplaceAll(text, "$1id", "?id"), "= $", "= ?$")
+				text = strings.NewReplacer("= ?$1", "= ?", "= ?$2", "= ?").Replace(text)
+				if placeholder == "@id" {
+					text = strings.Replace(text, "user$1", "user?", 1)
+				}
+			}
+			lines := []string{c.outcome + " " + text, strings.Replace(c.outcome, "miss", "hit", 1) + " " + text}
+			bed.SameAsBare(t, c.tag, raw(without, query, c.arg), raw(db, query, c.arg), lines...)
 		}
 	})
 }

@@ -45,15 +45,20 @@ func TestAHintWithinALineSurvivesTheGeneratorAndOneOnItsOwnDoesNot(t *testing.T)
 	twice(func() error { _, err := q.ProductByID(ctx, 7); return err })
 	twice(func() error { _, err := q.ProductsUnder(ctx, 200); return err })
 	twice(func() error { _, err := q.HintAtTheEnd(ctx, 7); return err })
+	twice(func() error { _, err := q.HintInALineComment(ctx, 7); return err })
 	twice(func() error { _, err := q.HintOnALineOfItsOwn(ctx, 7); return err })
+	twice(func() error { _, err := q.HintLikeAnOptimizers(ctx, 7); return err })
 	const (
 		byID  = `-- name: ProductByID :one SELECT /* @cache ttl=30s swr=5m tags=product/{1} */ id, name, price FROM herd_products WHERE id = $1`
 		under = `-- name: ProductsUnder :many SELECT id, name, price FROM herd_products /* @cache ttl=30s */ WHERE price < $1::int ORDER BY id`
 		atEnd = `-- name: HintAtTheEnd :one SELECT price FROM herd_products WHERE id = $1 /* @cache ttl=30s */`
-		own   = `-- name: HintOnALineOfItsOwn :one SELECT name FROM herd_products WHERE id = $1`
+		line  = `-- name: HintInALineComment :one SELECT name -- @cache ttl=30s FROM herd_products WHERE id = $1`
+		// The generator keeps it, on a line of its own as well, because it is for the optimizer; so sqlherd leaves it to that.
+		plus = `-- name: HintLikeAnOptimizers :one SELECT name /*+ @cache ttl=30s */ FROM herd_products WHERE id = $1`
+		own  = `-- name: HintOnALineOfItsOwn :one SELECT name FROM herd_products WHERE id = $1`
 	)
 	bed.Log.Want(t, "the queries", "miss "+byID, "hit "+byID, "miss "+under, "hit "+under, "miss "+atEnd, "hit "+atEnd,
-		"passthrough "+own, "passthrough "+own)
+		"miss "+line, "hit "+line, "passthrough "+own, "passthrough "+own, "passthrough "+plus, "passthrough "+plus)
 	// The name that sqlc gives is the label in metrics.
 	var info sqlherd.Info
 	db := sql.OpenDB(bed.Herd.Connector(bed.Connector(t)))

@@ -19,6 +19,17 @@ SELECT name
 FROM herd_products
 WHERE id = $1;
 
+-- name: HintInALineComment :one
+SELECT name -- @cache ttl=30s
+FROM herd_products
+WHERE id = $1;
+
+-- name: HintLikeAnOptimizers :one
+SELECT name
+/*+ @cache ttl=30s */
+FROM herd_products
+WHERE id = $1;
+
 -- name: HintAtTheEnd :one
 SELECT price
 FROM herd_products

@@ -51,6 +51,10 @@ func TestAHintSurvivesWhereverSquirrelCanPutIt(t *testing.T) {
 		{"Options and Distinct", read.Options(hint).Distinct(), "SELECT " + hint + " DISTINCT price FROM herd_products WHERE id = $1"},
 		{"Prefix", read.Prefix(hint), hint + " SELECT price FROM herd_products WHERE id = $1"},
 		{"Suffix", read.Suffix(hint), "SELECT price FROM herd_products WHERE id = $1 " + hint},
+		{"a Prefix of a subquery", b.Select("count(*)").FromSelect(b.Select("id").From("herd_products").Where("id IN (?, ?)", 7, 8).Prefix("/* @cache ttl=30s */"), "s"),
+			"SELECT count(*) FROM (/* @cache ttl=30s */ SELECT id FROM herd_products WHERE id IN ($1, $2)) AS s"},
+		{"a Column", b.Select().Column("/* @cache ttl=30s */ count(*)").From("herd_products").Where(squirrel.Gt{"price": 1}),
+			"SELECT /* @cache ttl=30s */ count(*) FROM herd_products WHERE price > $1"},
 		{"a subquery", b.Select("count(*)").Options("/* @cache ttl=30s */").FromSelect(b.Select("id").From("herd_products").Where("id IN (?, ?)", 7, 8), "s"),
 			"SELECT /* @cache ttl=30s */ count(*) FROM (SELECT id FROM herd_products WHERE id IN ($1, $2)) AS s"},
 	} {
@@ -62,9 +66,49 @@ func TestAHintSurvivesWhereverSquirrelCanPutIt(t *testing.T) {
 	}
 }
 
-// A ? in a prefix, comment or not, would take an argument; a hint needs none.
-func TestAHintTakesNoArgumentFromTheStatement(t *testing.T) {
-	b, _ := on(t)
+// squirrel takes a ? for an argument in comments as well; a hint needs none.
+func TestNoOptionOfAHintIsTakenForAnArgument(t *testing.T) {
+	b, bed := on(t)
+	bare := builder(bed.Database.Open(t))
+	places := map[string]func(q squirrel.SelectBuilder, hint string) squirrel.SelectBuilder{
+		"Options": func(q squirrel.SelectBuilder, hint string) squirrel.SelectBuilder { return q.Options(hint) },
+		"Prefix":  func(q squirrel.SelectBuilder, hint string) squirrel.SelectBuilder { return q.Prefix(hint) },
+		"Suffix":  func(q squirrel.SelectBuilder, hint string) squirrel.SelectBuilder { return q.Suffix(hint) },
+	}
+	for place, put := range places {
+		ask := func(b squirrel.StatementBuilderType, hint string) func() (int, error) {
+			return func() (n int, err error) {
+				q := b.Select("price").From("herd_products").Where(squirrel.Eq{"id": 7}).Where("price > ?", 1)
+				err = put(q, hint).QueryRow().Scan(&n)
+				return n, err
+			}
+		}
+		sent := func(hint string, first, second string) string {
+			return strings.TrimSpace(map[string]string{
+				"Options": "SELECT " + hint + " price FROM herd_products WHERE id = " + first + " AND price > " + second,
+				"Prefix":  hint + " SELECT price FROM herd_products WHERE id = " + first + " AND price > " + second,
+				"Suffix":  "SELECT price FROM herd_products WHERE id = " + first + " AND price > " + second + " " + hint,
+			}[place])
+		}
+		must(t, bed.Herd.InvalidateAll(t.Context()))
+		full := sent(ormtest.FullHint, "$1", "$2")
+		bed.SameAsBare(t, place, ask(bare, ormtest.FullHint), ask(b, ormtest.FullHint), "miss "+full, "hit "+full)
+
+		for _, tag := range ormtest.TagsWithPlaceholders {
+			hint := "/* @cache ttl=30s tags=" + tag + " */"
+			text := sent(hint, "$1", "$2")
+			outcomes := []string{"bypass(hint) ", "bypass(hint) "}
+			switch {
+			case strings.Contains(tag, "?") && place == "Suffix":
+				text = sent(strings.Replace(hint, "?", "$3", 1), "$1", "$2")
+			case strings.Contains(tag, "?"):
+				text = sent(strings.Replace(hint, "?", "$1", 1), "$2", "$3")
+			case !strings.Contains(tag, "$"):
+				outcomes = []string{"miss ", "hit "}
+			}
+			bed.SameAsBare(t, place+", "+tag, ask(bare, hint), ask(b, hint), outcomes[0]+text, outcomes[1]+text)
+		}
+	}
 	query, args, err := productByID(b, 7).ToSql()
 	must(t, err)
 	if len(args) != 1 || strings.Contains(query, "?") || !strings.Contains(query, "id = $1") || !strings.Contains(query, "{1}") {

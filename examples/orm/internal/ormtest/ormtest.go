@@ -191,3 +191,33 @@ const Transcript = `miss tea 350
 hit tea 350
 miss tea 400
 `
+
+// FullHint has every option that there is, on a table herd_products. ORMs fill in arguments also in comments, so
+// whatever they look for must be in none of them.
+const FullHint = "/* @cache ttl=30s swr=5m sie=1h empty=1s jitter=10% lease=5s wait=1s tags=product/{1},all tables=herd_products " +
+	"scope=shop name=full max-rows=10 max-bytes=64KiB early=off allow=volatile */"
+
+// TagsWithPlaceholders are what a hint might look like to which that was not known. ORMs take ?, $1, :id and @id for
+// arguments, each some of them.
+var TagsWithPlaceholders = []string{"user?id", "user$1", "user:id", "user@id"}
+
+// SameAsBare fails the test unless an ORM's query of one number ended alike on the bare driver and, each time,
+// beneath sqlherd, where sent is what was sent and how it was answered.
+func (b *Bed) SameAsBare(t testing.TB, what string, bare func() (int, error), wrapped func() (int, error), sent ...string) {
+	t.Helper()
+	want, wantErr := bare()
+	for range sent {
+		got, err := wrapped()
+		if got != want || said(err) != said(wantErr) {
+			t.Errorf("%s: %d, %v; the bare driver says %d, %v", what, got, err, want, wantErr)
+		}
+	}
+	b.Log.Want(t, what, sent...)
+}
+
+func said(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

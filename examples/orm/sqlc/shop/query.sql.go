@@ -37,6 +37,33 @@ func (q *Queries) HintAtTheEnd(ctx context.Context, id int64) (int32, error) {
 	return price, err
 }
 
+const hintInALineComment = `-- name: HintInALineComment :one
+SELECT name -- @cache ttl=30s
+FROM herd_products
+WHERE id = $1
+`
+
+func (q *Queries) HintInALineComment(ctx context.Context, id int64) (string, error) {
+	row := q.db.QueryRowContext(ctx, hintInALineComment, id)
+	var name string
+	err := row.Scan(&name)
+	return name, err
+}
+
+const hintLikeAnOptimizers = `-- name: HintLikeAnOptimizers :one
+SELECT name
+/*+ @cache ttl=30s */
+FROM herd_products
+WHERE id = $1
+`
+
+func (q *Queries) HintLikeAnOptimizers(ctx context.Context, id int64) (string, error) {
+	row := q.db.QueryRowContext(ctx, hintLikeAnOptimizers, id)
+	var name string
+	err := row.Scan(&name)
+	return name, err
+}
+
 const hintOnALineOfItsOwn = `-- name: HintOnALineOfItsOwn :one
 SELECT name
 FROM herd_products
