@@ -88,8 +88,8 @@ type Config struct {
 
 	// Tables, when not empty, is the closed list of tables that may be cached: a
 	// query that reads another is not cached (reason table), and a write to
-	// another costs no round trip to Redis. Schemas, quotes and case do not count:
-	// public.a is a. Defaults to any table.
+	// another costs no round trip to Redis and tells nobody: every process on one namespace needs the
+	// same list. Schemas, quotes and case do not count: public.a is a. Defaults to any table.
 	Tables []string
 
 	// MaxLoads is how many loads and refreshes may run at once in this process,
