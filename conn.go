@@ -164,13 +164,14 @@ func (c *conn) sessionReason() Reason {
 	return ReasonNone
 }
 
-// taint records that the session's state is unknown from p on. The first cause is kept.
-func (c *conn) taint(p *plan) {
+// taint records that the session's state is unknown from now on, because of word, in the statement
+// of the family query if one is to blame. The first cause is kept.
+func (c *conn) taint(word, query string) {
 	if c.tainted {
 		return
 	}
-	c.tainted, c.taintedBy = true, p.stmt.Word
-	c.h.tainted(p)
+	c.tainted, c.taintedBy = true, word
+	c.h.tainted(word, query)
 }
 
 // note records what running p may do to the session, before it runs: should it
@@ -180,7 +181,7 @@ func (c *conn) note(p *plan) {
 		return
 	}
 	if p.taints {
-		c.taint(p)
+		c.taint(p.stmt.Word, p.name)
 	}
 	if p.tx == sqllex.TxBegin {
 		c.textTx = true
@@ -291,7 +292,7 @@ func (c *conn) noteTx(p *plan, err error) writeEffects {
 	}
 	// From here on every write invalidates at once, and again when it may be committed.
 	c.txUnknown, c.textTx = true, false
-	c.taint(p)
+	c.taint(p.stmt.Word, p.name)
 	return c.dirty
 }
 
@@ -604,7 +605,7 @@ func (s *stmt) ready(ctx context.Context, real driver.Conn) (driver.Stmt, error)
 	}
 	if s.p.taints {
 		// SQLite obeys some PRAGMAs while it prepares them, run or not.
-		s.c.taint(s.p)
+		s.c.taint(s.p.stmt.Word, s.p.name)
 	}
 	st, err := realPrepare(ctx, real, s.query)
 	if err != nil {

@@ -77,7 +77,7 @@ func Raw(conn *sql.Conn, f func(driverConn any) error) error {
 		if err != nil {
 			return err
 		}
-		s.tainted, s.taintedBy = true, "sqlherd.Raw"
+		s.taint("sqlherd.Raw", "")
 		return f(real)
 	})
 }

@@ -295,17 +295,17 @@ func (h *Herd) openSources() []*source {
 
 // tainted counts a session whose state has become unknown, and says once for each word that does
 // it what to do about it.
-func (h *Herd) tainted(p *plan) {
+func (h *Herd) tainted(word, query string) {
 	h.counters.taints.Add(1)
 	h.mu.Lock()
-	known := h.taintWords[p.stmt.Word] || len(h.taintWords) >= taintWordsMax
+	known := h.taintWords[word] || len(h.taintWords) >= taintWordsMax
 	if !known {
-		h.taintWords[p.stmt.Word] = true
+		h.taintWords[word] = true
 	}
 	h.mu.Unlock()
 	if !known {
-		h.log.Warn("sqlherd: a statement leaves its connection in a state that is not known; while that connection lives, reads on it are not cached. "+
-			"Put settings into the DSN, or run such statements on a pool of their own", "word", p.stmt.Word, "query", p.name)
+		h.log.Warn("sqlherd: a statement, or Raw, leaves its connection in a state that is not known; while that connection lives, reads on it are not cached. "+
+			"Put settings into the DSN, or run such statements on a pool of their own", "word", word, "query", query)
 	}
 }
 

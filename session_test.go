@@ -2,6 +2,8 @@ package sqlherd_test
 
 import (
 	"bytes"
+	"database/sql/driver"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -98,6 +100,37 @@ func TestAStatementThatOnlyLooksLikeASettingLeavesTheSessionAlone(t *testing.T) 
 	if n := h.Stats().Taints; n != 0 {
 		t.Errorf("%d taints, want none", n)
 	}
+}
+
+func TestRawOnAPooledConnectionIsCountedAndLoggedAndEndsWithTheConnection(t *testing.T) {
+	_, db := newLedger(t)
+	var log bytes.Buffer
+	p, h := openHerd(t, db, sqlherd.Config{Dialect: sqlherd.PostgreSQL, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	p.SetMaxOpenConns(1)
+	want(t, "first", p, "v1", sqlherd.Miss, 0)
+	conn := connect(t, p)
+	for range 2 { // one session, however often
+		if err := sqlherd.Raw(conn, func(any) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Without the count and the line nobody would know why the pool's hits have gone.
+	want(t, "on the pool, after Raw", p, "v1", sqlherd.Bypassed, sqlherd.ReasonSession)
+	if n := h.Stats().Taints; n != 1 {
+		t.Errorf("%d taints, want 1", n)
+	}
+	if n := strings.Count(log.String(), "state that is not known"); n != 1 || !strings.Contains(log.String(), "word=sqlherd.Raw") {
+		t.Errorf("logged %d times, want once, by name:\n%s", n, &log)
+	}
+	// What docs/adopting.md says to do about it.
+	conn = connect(t, p)
+	if err := conn.Raw(func(any) error { return driver.ErrBadConn }); !errors.Is(err, driver.ErrBadConn) {
+		t.Fatal(err)
+	}
+	want(t, "on a new connection", p, "v1", sqlherd.Hit, 0)
 }
 
 func TestAnUnknownSessionStaysUnknownInThePoolAndIsLoggedOnce(t *testing.T) {
