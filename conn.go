@@ -35,6 +35,8 @@ type conn struct {
 	inTx      bool         // between BeginTx and the end of the transaction
 	textTx    bool         // the same, by a statement's text
 	txBroken  bool         // a statement failed where that may have rolled back, and so ended, the transaction
+	txRows    bool         // rows of the transaction went to the caller: whether they failed is not seen
+	txDoubt   bool         // it has written after that; should they have failed as above, that is committed
 	txUnknown bool         // it cannot be told whether a transaction is open; tainted as well
 	dropAfter bool         // the bare driver's connection would not survive what happened
 	rowsGiven bool         // rows of it may be open; until it is back in the pool nobody says when they are closed
@@ -147,6 +149,7 @@ func (c *conn) forget() {
 	c.gen++
 	c.stmts = nil
 	c.tainted, c.inTx, c.textTx, c.txBroken, c.txUnknown, c.dropAfter = false, false, false, false, false, false
+	c.txRows, c.txDoubt = false, false
 	c.dirty = writeEffects{}
 	if c.src.unsettled != "" {
 		c.tainted, c.taintedBy, c.txUnknown = true, c.src.unsettled, true
@@ -207,6 +210,7 @@ func (c *conn) noteEffects(ctx context.Context, p *plan, e writeEffects, err err
 		within := c.inTx || c.textTx || c.txUnknown
 		may := p.mayHaveWritten(err)
 		if may && within {
+			c.txDoubt = c.txDoubt || c.txRows
 			c.dirty.add(e)
 		}
 		if may && (!within || c.txUnknown || c.txBroken) {
@@ -283,11 +287,11 @@ func (c *conn) noteTx(p *plan, err error) writeEffects {
 	case !c.endsTx(p):
 		return writeEffects{}
 	case p.tx == sqllex.TxBegin && err == nil && !c.inTx:
-		c.txBroken = false
+		c.txBroken, c.txRows, c.txDoubt = false, false, false
 		return c.dirty
 	case p.tx == sqllex.TxEnd && err == nil && !c.inTx:
 		dirty := c.dirty
-		c.textTx, c.txBroken, c.dirty = false, false, writeEffects{}
+		c.textTx, c.txBroken, c.txRows, c.txDoubt, c.dirty = false, false, false, false, writeEffects{}
 		return dirty
 	}
 	// From here on every write invalidates at once, and again when it may be committed.
@@ -423,6 +427,9 @@ func (c *conn) runRows(ctx context.Context, st *stmt, p *plan, query string, arg
 	}
 	if err == nil {
 		c.rowsGiven = true
+		// A deadlock, for instance, may show while rows are read, and MySQL rolls back. They are not
+		// wrapped to see that: a rollback that comes after it costs a miss instead.
+		c.txRows = c.txRows || (c.inTx || c.textTx) && c.src.dialect != PostgreSQL
 	}
 	if err == nil && effects.any() {
 		// INSERT … RETURNING and its kin: the write is over when the rows are,
@@ -560,7 +567,7 @@ func (t *tx) Commit() error {
 func (t *tx) Rollback() error {
 	err := t.real.Rollback()
 	// A statement's text may have committed it before.
-	unsure := t.c.txUnknown || t.c.txBroken
+	unsure := t.c.txUnknown || t.c.txBroken || t.c.txDoubt
 	if dirty := t.end(); unsure {
 		t.c.h.wrote(t.ctx, dirty)
 	}
@@ -578,7 +585,7 @@ func (t *tx) Rollback() error {
 func (t *tx) end() writeEffects {
 	dirty := t.c.dirty
 	t.c.dirty = writeEffects{}
-	t.c.inTx, t.c.textTx, t.c.txBroken = false, false, false
+	t.c.inTx, t.c.textTx, t.c.txBroken, t.c.txRows, t.c.txDoubt = false, false, false, false, false
 	return dirty
 }
 

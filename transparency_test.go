@@ -192,6 +192,62 @@ func TestRowsThatAreBeingReadSurviveTheClosingOfThePool(t *testing.T) {
 	}
 }
 
+// MySQL rolls back at a deadlock, which may show while rows are read. What the application writes after it is committed at
+// once, though it rolls back in the end; others were served the rows from before.
+func TestWritesAfterADeadlockThatShowedWhileRowsWereReadAreSeen(t *testing.T) {
+	for _, c := range []struct {
+		dialect  sqlherd.Dialect
+		deadlock bool
+		want     sqlherd.Outcome
+	}{
+		{sqlherd.MySQL, true, sqlherd.Miss},
+		{sqlherd.SQLite, true, sqlherd.Miss},
+		{sqlherd.PostgreSQL, false, sqlherd.Hit}, // there every later statement is refused
+	} {
+		l, db := newLedger(t)
+		handle := db.handle
+		db.handle = func(ctx context.Context, query string, args []driver.NamedValue) (*fakeResult, error) {
+			res, err := handle(ctx, query, args)
+			if err == nil && c.deadlock && strings.Contains(query, "FOR UPDATE") {
+				res.failAt, res.fail = 1, &MySQLError{Number: 1213}
+				l.mu.Lock()
+				delete(l.open, connOf(ctx)) // rolled back
+				l.mu.Unlock()
+			}
+			return res, err
+		}
+		p, _ := openHerd(t, db, sqlherd.Config{Dialect: c.dialect})
+		want(t, "first", p, "v1", sqlherd.Miss, 0)
+		tx := begin(t, p)
+		rows, err := tx.Query("SELECT v FROM t FOR UPDATE")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rows.Next() {
+		}
+		if (rows.Err() != nil) != c.deadlock {
+			t.Errorf("the rows: %v", rows.Err())
+		}
+		do(t, tx, "UPDATE t SET v = 'v2'")
+		if err := tx.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+		v := "v1"
+		if c.deadlock {
+			v = "v2"
+		}
+		want(t, "after", p, v, c.want, 0)
+
+		// The next transaction on this connection is in no doubt.
+		tx = begin(t, p)
+		do(t, tx, "UPDATE t SET v = 'v3'")
+		if err := tx.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+		want(t, "after a rollback without rows", p, v, sqlherd.Hit, 0)
+	}
+}
+
 // A driver that panics while it writes may have written. The panic reaches the caller, as from the bare driver, who recovers
 // it as net/http does and never closes anything. Old rows were served after it, and under Strict the tags were never cached again.
 func TestAWriteWhoseDriverPanicsIsSeenAndItsFenceEnds(t *testing.T) {
