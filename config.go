@@ -107,7 +107,8 @@ type Config struct {
 	// open through one wrapped connector. It is to be used instead of
 	// SetMaxOpenConns, which would also count callers that wait for a load and have
 	// no connection. The loader pool's MaxLoads come on top. It does not bound private
-	// in-memory databases, whose connections cannot change hands. Negative is an error.
+	// in-memory databases, whose connections cannot change hands. One that changes hands may outlive
+	// the pool's SetConnMaxLifetime. Negative is an error.
 	// Defaults to 0: unlimited.
 	MaxDBConns int
 
