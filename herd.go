@@ -124,7 +124,7 @@ func New(cfg Config) (*Herd, error) {
 func (h *Herd) useStore(s sharedStore) {
 	h.engine.store = s
 	h.retry = newRetryQueue(h.engine)
-	h.engine.doubt = h.retry.doubt
+	h.engine.doubt, h.engine.back = h.retry.doubt, h.retry.hurry
 	s.listen(h.engine)
 }
 

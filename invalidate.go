@@ -230,6 +230,7 @@ type retryQueue struct {
 	closed bool
 
 	wake chan struct{} // capacity 1
+	back chan struct{} // capacity 1: Redis seems to answer again
 	quit chan struct{}
 	done sync.WaitGroup
 }
@@ -241,6 +242,7 @@ func newRetryQueue(g *engine) *retryQueue {
 		held:   make(map[uint16]bool),
 		recent: make(map[untold]telling),
 		wake:   make(chan struct{}, 1),
+		back:   make(chan struct{}, 1),
 		quit:   make(chan struct{}),
 	}
 	q.done.Go(q.run)
@@ -386,8 +388,20 @@ func (q *retryQueue) run() {
 				t.Stop()
 				return
 			case <-t.C:
+			case <-q.back:
+				t.Stop()
+				pause = retryPauseMin / 2
 			}
 		}
+	}
+}
+
+// hurry ends the pause, which has become long when Redis was away for long: until it is told, other
+// processes serve what it has from before. The breaker may take a moment more, so the pauses begin anew.
+func (q *retryQueue) hurry() {
+	select {
+	case q.back <- struct{}{}:
+	default:
 	}
 }
 

@@ -26,6 +26,7 @@ type engine struct {
 	mem      *memory
 	store    sharedStore // nil without Redis
 	doubt    func()      // tells the store once more of recent invalidations; nil without Redis
+	back     func()      // tells it of what waits, since it seems to answer again; nil without Redis
 	asks     flight.Group[asked]
 	loads    flight.Group[landing]
 	watch    watchers
@@ -928,6 +929,9 @@ func (g *engine) softenedElsewhere(tags []string) {
 func (g *engine) subscribed(up bool) {
 	g.listening.Store(up)
 	g.doubted()
+	if up && g.back != nil {
+		g.back()
+	}
 }
 
 func (g *engine) doubted() {

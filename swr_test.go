@@ -700,6 +700,47 @@ func TestAWriteThatRedisCannotBeToldOfIsToldLater(t *testing.T) {
 	})
 }
 
+func TestWhenTheSubscriptionIsBackRedisIsToldOfTheWritesThatWaitedWithoutTheRestOfThePause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fleet := NewFakeFleet()
+		p := newProcess(t, fleet, &fleetDB{}, Config{})
+		away := errors.New("redis is down")
+		pending := func() int {
+			synctest.Wait()
+			return p.h.Stats().InvalidationsPending
+		}
+		fleet.SetErr("invalidate", away)
+		p.engine.subscribed(false)
+		p.h.wrote(t.Context(), writeEffects{tags: []string{"t:a"}})
+		// After an hour the pauses have become as long as they get.
+		time.Sleep(time.Hour)
+		tries := p.h.Stats().InvalidationRetries
+		p.engine.subscribed(true)
+		if n := pending(); n != 1 {
+			t.Fatalf("%d pending, want 1", n)
+		}
+		if n := p.h.Stats().InvalidationRetries - tries; n != 1 {
+			t.Errorf("%d tries when the subscription is back, want one", n)
+		}
+		// The breaker is open a moment longer.
+		time.Sleep(10 * time.Millisecond)
+		fleet.SetErr("invalidate", nil)
+		time.Sleep(retryPauseMin)
+		if n := pending(); n != 0 {
+			t.Errorf("%d pending after the first short pause", n)
+		}
+
+		fleet.SetErr("invalidate", away)
+		p.h.wrote(t.Context(), writeEffects{tags: []string{"t:a"}})
+		time.Sleep(time.Hour)
+		fleet.SetErr("invalidate", nil)
+		p.engine.subscribed(true)
+		if n := pending(); n != 0 {
+			t.Errorf("%d pending though Redis answers", n)
+		}
+	})
+}
+
 func TestTheLogSaysOfEachOutageThatWritesWaitAndWhenRedisHasBeenToldOfThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
