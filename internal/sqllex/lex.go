@@ -39,6 +39,7 @@ type lexer struct {
 	execAt  int
 	execGap gap // before it
 
+	escaping     int // PostgreSQL: the last token, if it is a string in which a backslash escapes
 	sawExec      bool
 	ambiguous    bool // Unknown only: the dialects disagree about what follows, and the lexer has stopped
 	broken       bool // something is not terminated
@@ -265,9 +266,9 @@ func (l *lexer) quoted(p int, q byte, k kind) int {
 	case q == '`' || l.lex == SQLite:
 		plain = l.quoteEnd(p, q)
 	case l.lex == PostgreSQL:
-		prev := l.toks[len(l.toks)-1]
-		if q == '\'' && int(prev.end) == p && prev.kind == kWord && prev.end-prev.start == 1 && l.text[p-1]|0x20 == 'e' {
-			plain = l.escapedEnd(p, q) // E'it\'s'
+		if q == '\'' && l.escapes(p) {
+			plain = l.escapedEnd(p, q)
+			l.escaping = len(l.toks) // as the token will be
 		} else {
 			plain = l.quoteEnd(p, q)
 		}
@@ -298,6 +299,17 @@ func (l *lexer) quoted(p int, q byte, k kind) int {
 	}
 	l.emit(k, p, plain)
 	return plain
+}
+
+// escapes reports whether a backslash escapes in PostgreSQL's string at p: in E'it\'s', and in what continues one
+// behind a line end, without an E of its own.
+func (l *lexer) escapes(p int) bool {
+	last := len(l.toks) - 1
+	prev := l.toks[last]
+	if prev.kind == kString {
+		return l.escaping == last && l.gap&gapLine != 0 && l.gap&gapBlock == 0
+	}
+	return int(prev.end) == p && prev.kind == kWord && prev.end-prev.start == 1 && l.text[p-1]|0x20 == 'e'
 }
 
 // quoteEnd returns the end of what q opened at p, where a quote is doubled, or -1.

@@ -119,6 +119,7 @@ func TestWhatMySQLCommitsForCommits(t *testing.T) {
 		`TRUNCATE t`: true, `CREATE TABLE t (a int)`: true, `RENAME TABLE a TO b`: true, `LOCK TABLES t WRITE`: true, `UNLOCK TABLES`: true,
 		`ANALYZE TABLE t`: true, `OPTIMIZE TABLE t`: true, `CHECK TABLE t`: true, `REPAIR TABLE t`: true, `GRANT SELECT ON t TO a`: true,
 		`FLUSH TABLES`: true, `CALL p()`: true, `SET PASSWORD = 'x'`: true, `LOAD DATA INFILE 'x' INTO TABLE t`: true, `BEGIN NOT ATOMIC DELETE FROM t; END`: true,
+		`SET STATEMENT lock_wait_timeout = 5 FOR ALTER TABLE t ADD b int`: true, `LOAD INDEX INTO CACHE t`: true,
 		`INSERT INTO t VALUES (1)`: false, `SELECT 1 FROM t`: false, `SELECT f(1)`: false, `SET @a = 1`: false, `SHOW TABLES`: false, `USE d`: false, `DELETE FROM t`: false,
 	} {
 		for _, d := range []Dialect{un, my} {
@@ -129,6 +130,23 @@ func TestWhatMySQLCommitsForCommits(t *testing.T) {
 		unknown := strings.HasPrefix(text, "CALL") || strings.HasPrefix(text, "FLUSH")
 		if s := Analyze(text, pg); s.Commits && !unknown && !strings.HasPrefix(text, "BEGIN NOT") {
 			t.Errorf("PostgreSQL: %s commits", text)
+		}
+	}
+}
+
+// In PostgreSQL a string that goes on behind a line end goes on as it began: with escapes, if it did with an E. To take its
+// first quote that is escaped for its end swallows the statement behind it.
+func TestAWriteBehindAnEscapeStringOfTwoLinesIsSeen(t *testing.T) {
+	const text = "INSERT INTO log SELECT E'it' -- of two\n '\\''; DELETE FROM t; SELECT E'b'\n'\\''"
+	for _, d := range []Dialect{un, pg} {
+		if s := Analyze(text, d); !slices.Equal(s.Writes, []string{"log", "t"}) || d == pg && s.AllTables {
+			t.Errorf("%v: writes %q, all %v", d, s.Writes, s.AllTables)
+		}
+	}
+	// One that begins plainly goes on plainly, and on one line, or behind a block comment, the server goes on with neither.
+	for _, text := range []string{"SELECT 'a'\n'\\'; DELETE FROM t; SELECT 'b'", "SELECT E'a' /*\n*/ '\\'; DELETE FROM t; SELECT 'b'", "SELECT E'a' '\\'; DELETE FROM t; SELECT 'b'"} {
+		if s := Analyze(text, pg); !slices.Equal(s.Writes, []string{"t"}) {
+			t.Errorf("%q: writes %q", text, s.Writes)
 		}
 	}
 }

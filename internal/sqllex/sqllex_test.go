@@ -585,7 +585,11 @@ func TestSchemaStatementsWriteWhatTheyName(t *testing.T) {
 	run(t, []row{
 		{name: "create as select reads", text: `CREATE TABLE t AS SELECT * FROM u JOIN v USING (a)`, class: ClassSchema, guard: GuardWrite, writes: "t", reads: "u v"},
 		{name: "create view reads", text: `CREATE OR REPLACE VIEW v AS TABLE u`, class: ClassSchema, guard: GuardWrite, writes: "v", reads: "u"},
-		{name: "maintenance changes nothing", text: `VACUUM FULL t`, class: ClassSession, guard: GuardSession},
+		{name: "maintenance changes nothing", dialects: in(pg, my), text: `VACUUM FULL t`, class: ClassSession, guard: GuardSession},
+		{name: "SQLite's gives rows other rowids", dialects: in(un, lt), text: `VACUUM`, class: ClassSession, guard: GuardSession, flags: "all"},
+		{name: "renamed with a sign", text: `ALTER TABLE a RENAME = d.b`, class: ClassSchema, guard: GuardWrite, writes: "a b"},
+		{name: "a variable that a function of the application sets", dialects: in(un, my, lt), text: `SET @id = create_order(7)`, class: ClassSession, guard: GuardSession, flags: "taints all"},
+		{name: "a variable set by a function of the server", text: `SET @id = lower(replace(@a, 'b', 'c'))`, class: ClassSession, guard: GuardSession, flags: "taints"},
 		{name: "setting writes no table", text: `SET x = 1`, class: ClassSession, guard: GuardSession, flags: "taints"},
 		{name: "set statement runs another", text: `SET STATEMENT max_statement_time = 1 FOR DELETE FROM t`, class: ClassSession, guard: GuardSession, flags: "taints all"},
 	})

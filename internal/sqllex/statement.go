@@ -245,7 +245,11 @@ func (c *scanner) statement(i, j int) {
 	case kwRepair:
 		c.class, c.allTables = ClassWrite, true // it may lose rows
 		c.implicitCommit()
-	case kwAnalyze, kwAnalyse, kwVacuum, kwReindex, kwCluster, kwCheckpoint, kwOptimize, kwCheck, kwKill, kwNotify:
+	case kwVacuum:
+		c.class = ClassSession
+		c.allTables = c.dialect == SQLite || c.dialect == Unknown // a rowid that is no column may be another
+		c.implicitCommit()
+	case kwAnalyze, kwAnalyse, kwReindex, kwCluster, kwCheckpoint, kwOptimize, kwCheck, kwKill, kwNotify:
 		c.class = ClassSession // maintenance: neither rows nor the session change
 		c.implicitCommit()
 	case kwSet:
@@ -262,8 +266,12 @@ func (c *scanner) statement(i, j int) {
 			switch c.t[k].kw {
 			case kwAutocommit:
 				c.tx = TxUnknown
-			case kwFor: // MariaDB: SET STATEMENT x = 1 FOR DELETE …
+			case kwFor: // MariaDB: SET STATEMENT x = 1 FOR DELETE …, or for an ALTER TABLE, which commits
 				c.allTables = true
+				c.implicitCommit()
+			}
+			if c.t[k+1].kind == '(' && c.nameLike(k) && c.dialect != PostgreSQL && called(unquote(c.lit(k)))&fnKnown == 0 {
+				c.allTables = true // SET @id = create_order(7), which is SELECT create_order(7)
 			}
 			if c.t[k].kind == kVar && hasAutocommit(c.lit(k)) {
 				c.tx = TxUnknown
@@ -514,6 +522,7 @@ func (c *scanner) lastOfName(k int) int {
 func (c *scanner) load(h, j int) {
 	if !c.is(h+1, kwData) && !c.is(h+1, kwXml) {
 		c.class, c.taints = ClassSession, true
+		c.implicitCommit() // LOAD INDEX INTO CACHE
 		return
 	}
 	c.class = ClassWrite
@@ -649,9 +658,9 @@ func (c *scanner) alter(k, j int) {
 	}
 }
 
-// renamed takes the name behind an optional TO or AS at token k as written too: the table has it now.
+// renamed takes the name behind an optional TO, AS or = at token k as written too: the table has it now.
 func (c *scanner) renamed(k int) {
-	if c.is(k, kwTo) || c.is(k, kwAs) {
+	if c.is(k, kwTo) || c.is(k, kwAs) || c.t[k].kind == '=' {
 		k++
 	}
 	if !c.is(k, kwColumn) {
