@@ -34,6 +34,7 @@ type FakeFleet struct {
 	blocked chan struct{}    // open while calls are not answered
 	drop    bool
 	delay   time.Duration
+	reply   time.Duration // that the answer to a get is under way
 	hook    func(op, key string)
 }
 
@@ -344,7 +345,25 @@ func (f *FakeFleet) Fenced(tag string) bool {
 	return len(f.tagLocked(tag).fences) > 0
 }
 
+// ReplyAfter lets the answer to a get be under way for d.
+func (f *FakeFleet) ReplyAfter(d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reply = d
+}
+
 func (s *FakeStore) get(ctx context.Context, key string, tags []string) (*sharedEntry, error) {
+	found, err := s.find(ctx, key, tags)
+	s.fleet.mu.Lock()
+	d := s.fleet.reply
+	s.fleet.mu.Unlock()
+	if d > 0 {
+		time.Sleep(d)
+	}
+	return found, err
+}
+
+func (s *FakeStore) find(ctx context.Context, key string, tags []string) (*sharedEntry, error) {
 	s.count(func(st *StoreStats) { st.Gets++ })
 	if err := s.enter(ctx, "get", key); err != nil {
 		return nil, err

@@ -236,9 +236,7 @@ func (g *engine) flight(ctx context.Context, r *request, mark uint64) (landing, 
 		}
 		doubted = shared(land)
 	}
-	a, _, err := g.asks.DoHere(ctx, key, func(ctx context.Context) (asked, error) {
-		return g.ask(ctx, r, mark, false)
-	})
+	a, err := g.askSince(ctx, r, key, arrived, mark)
 	if err != nil || !a.load {
 		return a.land, err
 	}
@@ -250,6 +248,29 @@ func (g *engine) flight(ctx context.Context, r *request, mark uint64) (landing, 
 	return g.load(ctx, r, key, arrived, mark, a)
 }
 
+// askSince asks, or joins who asks already. A look at Redis that began before this caller came may know nothing of a write
+// elsewhere that had ended by then. While memory is believed that is within the bound of memory; else the caller looks
+// again, and all who came meanwhile share that look.
+func (g *engine) askSince(ctx context.Context, r *request, key string, arrived int64, mark uint64) (asked, error) {
+	for {
+		a, role, err := g.asks.DoHere(ctx, key, func(ctx context.Context) (asked, error) {
+			return g.ask(ctx, r, mark, false)
+		})
+		mayServe := a.land.e != nil || a.old != nil
+		if err != nil || role == flight.Leader || !a.shared || !mayServe || a.began >= arrived-g.memoryTrust() {
+			return a, err
+		}
+	}
+}
+
+// memoryTrust is for how long what this process knows of the store is believed.
+func (g *engine) memoryTrust() int64 {
+	if g.mem.cache == nil {
+		return 0
+	}
+	return g.trust()
+}
+
 // believes says whether a caller who arrived then may have what a load gave that had begun before. Another process
 // may have written meanwhile. When its message has come, the load has another key; else the rows of the load count
 // like those of memory, which are believed for a while. A load may take far longer than that.
@@ -257,11 +278,7 @@ func (g *engine) believes(land landing, arrived int64) bool {
 	if g.store == nil || land.e == nil {
 		return true
 	}
-	trust := g.trust()
-	if g.mem.cache == nil {
-		trust = 0
-	}
-	return land.e.checked.Load() >= arrived-trust
+	return land.e.checked.Load() >= arrived-g.memoryTrust()
 }
 
 // A lostConn is the error of a load that ran on the connection of its caller and lost it. The caller gets another
@@ -306,13 +323,16 @@ type asked struct {
 
 	// For the load.
 	old    *entry // may be served when the database is unavailable
-	shared bool   // the store can be asked
+	shared bool   // the store can be asked, and was
+
+	began int64 // when the look did
 }
 
 // ask is the work of a flight of the first kind. compare says that memory is not to be believed, because the point is to
 // compare it with Redis.
 func (g *engine) ask(ctx context.Context, r *request, mark uint64, compare bool) (asked, error) {
 	now := g.now()
+	began := now
 	// Look again: a flight may have landed between the caller's look and this one.
 	// A dead entry is kept in mind for stale-if-error.
 	old := g.mem.get(r.key, now)
@@ -345,7 +365,7 @@ func (g *engine) ask(ctx context.Context, r *request, mark uint64, compare bool)
 			}
 		case e != nil:
 			if now = g.now(); usable(e, now, r.noRefresh) {
-				return asked{land: g.served(e)}, nil
+				return asked{land: g.served(e), shared: true, began: began}, nil
 			}
 			if now < e.dead {
 				old = e
@@ -362,7 +382,7 @@ func (g *engine) ask(ctx context.Context, r *request, mark uint64, compare bool)
 		// pending, or its epoch would be another. Without this every read would be a load.
 		return asked{land: g.served(old)}, nil
 	}
-	return asked{load: true, old: old, shared: shared}, nil
+	return asked{load: true, old: old, shared: shared, began: began}, nil
 }
 
 // load gets the rows from a flight of the second kind, after memory and the store have said a.

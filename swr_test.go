@@ -617,6 +617,51 @@ func TestAReaderAfterALocalInvalidationNeverJoinsAnOlderLoad(t *testing.T) {
 	})
 }
 
+// Two readers of one process ask Redis at almost the same time, and between the two a write ends elsewhere.
+func TestAReaderDoesNotShareALookAtRedisThatBeganBeforeAWriteElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := &fleetDB{took: time.Millisecond}
+		fleet := NewFakeFleet()
+		a, b := newProcess(t, fleet, db, Config{}), newProcess(t, fleet, db, Config{})
+		b.subscribed(false) // so that memory is not believed, as without one
+		pol := testPolicy(Policy{TTL: time.Minute})
+		a.mustRead(t, "k", pol, 0, Miss)
+
+		fleet.DropMessages(true)
+		fleet.ReplyAfter(100 * time.Millisecond)
+		var wg sync.WaitGroup
+		wg.Go(func() { b.mustRead(t, "k", pol, 0, Hit) })
+		time.Sleep(50 * time.Millisecond)
+		db.version.Store(1)
+		if err := a.h.InvalidateTables(t.Context(), "t"); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			wg.Go(func() {
+				if v, _, err := b.read(t.Context(), "k", pol); v != 1 || err != nil {
+					t.Errorf("a reader after the write got %d, %v", v, err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := db.loads.Load(); n != 2 {
+			t.Errorf("%d loads, want one more for one write", n)
+		}
+
+		// All who come while one asks share the next look.
+		asked := fleet.Count("get")
+		wg.Go(func() { b.mustRead(t, "k", pol, 1, Hit) })
+		time.Sleep(50 * time.Millisecond)
+		for range 10 {
+			wg.Go(func() { b.mustRead(t, "k", pol, 1, Hit) })
+		}
+		wg.Wait()
+		if n := fleet.Count("get") - asked; n != 2 {
+			t.Errorf("eleven readers asked Redis %d times, want 2", n)
+		}
+	})
+}
+
 func TestAnInvalidationReachesOtherProcesses(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
