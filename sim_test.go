@@ -633,7 +633,7 @@ func (s *simulation) read(ctx context.Context, rng *rand.Rand, slot int) {
 		ctx, cancel = context.WithTimeout(ctx, 1+time.Duration(rng.Int64N(int64(300*time.Millisecond))))
 		defer cancel()
 	}
-	s.readKey(ctx, slot, key, s.writes && rng.IntN(60) == 0)
+	_, _ = s.readKey(ctx, slot, key, s.writes && rng.IntN(60) == 0) // readKey reports what is wrong
 }
 
 // readKey reads one key and holds the rows against what was committed. It returns how that ended.
