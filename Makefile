@@ -9,7 +9,7 @@ SOAK      ?= 2m
 SERVERS_STATE := .cache/servers.json
 
 .DEFAULT_GOAL := help
-.PHONY: help test race soak lint fuzz bench tidy fmt servers servers-stop clean
+.PHONY: help test race soak lint vet fuzz bench tidy fmt servers servers-stop clean
 
 help: ## this list
 	@awk -v tty="$$(test -t 1 && test -z "$$NO_COLOR" && echo 1)" ' \
@@ -29,6 +29,10 @@ soak: ## the fleet under faults for SOAK (2m), each read checked; needs make ser
 
 lint: ## golangci-lint in every module
 	@bash scripts/lint.sh
+
+vet: ## every module for macOS, Windows and 32 bits, without cgo (minutes, the first time)
+	@for system in GOOS=darwin GOOS=windows GOARCH=386; do \
+		echo $$system; bash scripts/each.sh env CGO_ENABLED=0 $$system go vet ./... || exit 1; done
 
 model: ## check the Promela model of the protocol, and that it can fail
 	@bash scripts/install-spin.sh

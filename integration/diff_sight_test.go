@@ -17,7 +17,6 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/lib/pq"
-	"github.com/mattn/go-sqlite3"
 	"modernc.org/sqlite"
 )
 
@@ -247,7 +246,7 @@ func (v *sight) error(where string, err error) {
 	addAs[*pgconn.PgError](v, where, err)
 	addAs[*mysql.MySQLError](v, where, err)
 	addAs[*sqlite.Error](v, where, err)
-	addAs[sqlite3.Error](v, where, err)
+	addAsCgo(v, where, err)
 }
 
 // asserted adds what an application sees that takes errors as they come, without errors.As.
@@ -262,10 +261,10 @@ func (v *sight) asserted(where string, err error) {
 		v.add(where, "%+q", fmt.Sprintf("%d %s %s", e.Number, e.SQLState, e.Message))
 	case *sqlite.Error:
 		v.add(where, "%d", e.Code())
-	case sqlite3.Error:
-		v.add(where, "%d %d %d", e.Code, e.ExtendedCode, e.SystemErrno)
 	default:
-		v.add(where, "none of the drivers'")
+		if !v.assertedCgo(where, err) {
+			v.add(where, "none of the drivers'")
+		}
 	}
 }
 

@@ -729,7 +729,9 @@ func (c *cuttable) Write(b []byte) (int, error) {
 func (c *cuttable) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if err == nil && c.die.Load() {
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		if self, err := os.FindProcess(os.Getpid()); err == nil {
+			_ = self.Kill()
+		}
 		select {}
 	}
 	if err == nil && c.swallow.Load() {

@@ -126,8 +126,11 @@ func (s *RedisServer) Client() *redis.Client {
 // Stop ends the server in good order; clients see a closed connection, then
 // refused ones. Without persistence among the arguments, its data is gone.
 func (s *RedisServer) Stop() {
-	s.signal(syscall.SIGTERM)
-	s.signal(syscall.SIGCONT)
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		s.Kill() // it is gone, or this system has no such signal
+		return
+	}
+	s.Resume()
 	select {
 	case <-s.exited:
 	case <-time.After(setupTimeout):
@@ -140,7 +143,7 @@ func (s *RedisServer) Kill() {
 	if s.cmd == nil {
 		return
 	}
-	s.signal(syscall.SIGKILL)
+	_ = s.cmd.Process.Kill()
 	<-s.exited
 }
 
@@ -164,9 +167,7 @@ func (s *RedisServer) Pause() {
 }
 
 // Resume ends a Pause.
-func (s *RedisServer) Resume() { s.signal(syscall.SIGCONT) }
-
-func (s *RedisServer) signal(sig syscall.Signal) { _ = s.cmd.Process.Signal(sig) }
+func (s *RedisServer) Resume() { resume(s.cmd.Process) }
 
 func (s *RedisServer) start() error {
 	s.log = new(syncBuffer)

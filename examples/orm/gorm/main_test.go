@@ -12,7 +12,6 @@ import (
 	gomysql "github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/lib/pq"
-	"github.com/mattn/go-sqlite3"
 	"github.com/sqlherd/sqlherd"
 	"github.com/sqlherd/sqlherd/examples/orm/internal/ormtest"
 	"github.com/sqlherd/sqlherd/integration/dbtest"
@@ -517,7 +516,7 @@ func TestErrorsKeepTheTypeThatGORMTranslates(t *testing.T) {
 		case "mariadb":
 			_, ok = err.(*gomysql.MySQLError)
 		case "sqlite-cgo":
-			_, ok = err.(sqlite3.Error)
+			ok = isSQLiteError(err)
 		}
 		if !ok {
 			t.Errorf("%T %v", err, err)
