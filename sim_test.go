@@ -53,6 +53,7 @@ type simulation struct {
 	delaying bool
 	faults   int       // of the store, under way
 	failed   int       // faults of the store, so far
+	forgot   int       // evictions of stamps, which take fences along, so far
 	well     time.Time // when a fault of the store last ended
 	dbErr    error
 	dbWell   time.Time
@@ -193,7 +194,14 @@ type simWrite struct {
 
 	token  fenceToken // of its fence
 	fenced []string   // the tags that it fences
+	must   bool       // it has to have a fence, unless Redis or its process fails
+	began  simTroubles
 }
+
+// simTroubles counts what may keep a writer from its fence, or take it away.
+type simTroubles struct{ failed, died, forgot int }
+
+func (s *simulation) troublesLocked() simTroubles { return simTroubles{s.failed, s.died, s.forgot} }
 
 type simWriteKey struct{}
 
@@ -262,7 +270,9 @@ func (s *simulation) commit(w *simWrite) error {
 func (s *simulation) takeEffect(w *simWrite) {
 	fenced := s.fencedBy(w)
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	if w.must && !fenced && w.began == s.troublesLocked() {
+		defer s.failf(w.keys[0], "a commit without a fence, though nothing has failed")
+	}
 	now := time.Now()
 	for _, k := range w.keys {
 		row := &s.rows[k]
@@ -274,6 +284,7 @@ func (s *simulation) takeEffect(w *simWrite) {
 			row.redis = append(row.redis, simTold{version: w.versions[k], at: now})
 		}
 	}
+	s.mu.Unlock()
 }
 
 // fencedBy says whether w's own fence is around all its tags. It may have been evicted.
@@ -470,6 +481,13 @@ func (st *simStore) put(ctx context.Context, l lease, e *sharedEntry) (putOutcom
 	return out, err
 }
 
+// gone says that the process has died.
+func (st *simStore) gone() bool {
+	st.FakeStore.mu.Lock()
+	defer st.FakeStore.mu.Unlock()
+	return st.FakeStore.closed
+}
+
 // tells makes a call that a write makes. It may also have its effect and lose the answer.
 func (st *simStore) tells(what string, tags []string, call func() error) error {
 	s := st.s
@@ -553,10 +571,10 @@ func (s *simulation) crash(rng *rand.Rand) {
 	slot := rng.IntN(simProcesses)
 	p := s.slots[slot].Load()
 	sudden := rng.IntN(2) == 0
+	s.mu.Lock()
 	if sudden {
 		_ = p.store.FakeStore.close()
 	}
-	s.mu.Lock()
 	s.died++
 	s.note(-1, "process %d dies, suddenly: %v", slot, sudden)
 	s.mu.Unlock()
@@ -786,6 +804,8 @@ func (s *simulation) write(rng *rand.Rand, slot int) {
 	s.mu.Lock()
 	s.note(key, "process %d writes %v in way %d, everything %v, soft %v, answer %v, late %v", slot, w.keys, how, everything, w.soft, w.answer, w.late)
 	changes, deaf := s.changes, s.dropping || s.delaying
+	w.began = s.troublesLocked()
+	w.must = s.cfg.Strict && !w.soft && !everything && s.faults == 0 && s.slots[slot].Load() == p && !p.store.gone() && (s.well.IsZero() || time.Now().After(s.well))
 	for _, k := range w.keys {
 		s.rows[k].writing++
 	}
@@ -910,13 +930,20 @@ func (s *simulation) chaos(rng *rand.Rand) {
 		s.note(-1, "%s: no more", what)
 		s.mu.Unlock()
 	}
+	forget := func(what string, do func()) {
+		s.mu.Lock()
+		s.forgot++
+		s.note(-1, "%s", what)
+		s.mu.Unlock()
+		do()
+	}
 	var can []func()
 	if s.messages {
 		tag := []string{tagEverything, tablePrefix + simTable(key), tagPrefix + "row/" + strconv.Itoa(key)}[rng.IntN(3)]
 		keys := s.fleet.Keys()
 		can = append(can,
-			func() { s.noteNow(-1, "the stamp of %s is evicted", tag); s.fleet.EvictStamp(tag) },
-			func() { s.noteNow(-1, "everything is flushed"); s.fleet.Flush() },
+			func() { forget("the stamp of "+tag+" is evicted", func() { s.fleet.EvictStamp(tag) }) },
+			func() { forget("everything is flushed", s.fleet.Flush) },
 			func() {
 				flag("messages are lost", func(on bool) {
 					s.mu.Lock()

@@ -27,6 +27,9 @@ no subscription, a second read|holds|-DR0=1 -DR1=0 -DREADS=2 -DW0=0 -DW1=1 -DDEA
 failing calls|holds|-DR0=1 -DR1=1 -DW0=1 -DFAILURES=1 -DNO_REFRESH
 stopped holder, unseen write|holds|-DR0=1 -DR1=1 -DREADS=2 -DW0=0 -DUNSEEN=1 -DEXPIRIES=1 -DNO_REFRESH
 a process dies|holds|-DR0=1 -DR1=1 -DW0=0 -DW1=1 -DCRASH -DNO_REFRESH
+strict, own process|holds|-DSTRICT -DR0=0 -DR1=1 -DREADS=2 -DW0=0 -DW1=1 -DREFUSED -DNO_REFRESH
+strict, two writers|holds|-DSTRICT -DDEAF -DR0=1 -DR1=0 -DREADS=2 -DW0=0 -DW1=2 -DNO_REFRESH
+strict, the writer dies|holds|-DSTRICT -DR0=1 -DR1=0 -DREADS=2 -DW0=0 -DW1=1 -DCRASH -DREFUSED -DUNSURE -DNO_REFRESH
 pending left out|fails|-DR0=1 -DR1=1 -DREADS=2 -DW0=1 -DNO_REFRESH -DMUT_NO_PENDING
 stamps not compared|fails|-DR0=1 -DR1=1 -DW0=1 -DNO_REFRESH -DMUT_NO_STAMP_COMPARE
 missing stamp is valid|fails|-DR0=1 -DR1=1 -DW0=1 -DNO_REFRESH -DMUT_MISSING_IS_VALID
@@ -47,6 +50,12 @@ failed invalidation forgotten|fails|-DR0=1 -DR1=1 -DW0=1 -DFAILURES=1 -DNO_REFRE
 a joined load is always believed|fails|-DR0=2 -DR1=0 -DW0=0 -DW1=1 -DDEAF -DNO_REFRESH -DMUT_BELIEVE_ALWAYS
 watch after asking|fails|-DR0=1 -DR1=1 -DW0=1 -DNO_REFRESH -DNO_POLL -DMUT_WATCH_AFTER_ASKING
 lease without end|fails|-DR0=1 -DR1=1 -DW0=0 -DW1=0 -DCRASH -DNO_REFRESH -DMUT_LEASE_WITHOUT_END
+strict: no fence|fails|-DSTRICT -DR0=1 -DR1=0 -DREADS=2 -DW0=0 -DW1=1 -DNO_REFRESH -DMUT_NO_WRITE_FENCE
+strict: fence after the commit|fails|-DSTRICT -DR0=1 -DR1=0 -DREADS=2 -DW0=0 -DW1=1 -DNO_REFRESH -DMUT_FENCE_AFTER_COMMIT
+strict: one writer lifts another's fence|fails|-DSTRICT -DR0=1 -DR1=0 -DREADS=2 -DW0=1 -DW1=1 -DNO_REFRESH -DMUT_LIFT_ANOTHERS
+strict: unknown outcome lifts the fence|fails|-DSTRICT -DR0=1 -DR1=0 -DREADS=2 -DW0=0 -DW1=1 -DUNSURE -DNO_REFRESH -DMUT_LIFT_WHEN_UNSURE
+strict: old stamp after a dead fence|fails|-DSTRICT -DR0=1 -DR1=0 -DREADS=2 -DW0=0 -DW1=1 -DCRASH -DNO_REFRESH -DMUT_FENCE_ENDS_WITHOUT_STAMP
+strict: fence without end|fails|-DSTRICT -DR0=1 -DR1=0 -DW0=0 -DW1=1 -DCRASH -DNO_REFRESH -DMUT_FENCE_WITHOUT_END
 lost messages, no polls|fails|-DR0=1 -DR1=1 -DW0=0 -DLOSSY -DNO_REFRESH -DNO_POLL
 END
 }

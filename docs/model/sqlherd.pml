@@ -41,6 +41,11 @@
 #define FAILURES 0	/* of calls of Redis: without effect, or with one whose reply is lost */
 #endif
 
+/*
+ * STRICT: writers put up fences (Config.Strict). REFUSED: a write may be refused by the database. UNSURE: a commit may take
+ * effect after its writer was told that nobody knows.
+ */
+
 #define NR (R0 + R1)
 #define ELSEWHERE 255	/* instead of a version: go and load */
 #define EARLY 1
@@ -49,6 +54,7 @@
 #define WITHOUT 254	/* … without the store */
 #define LEFT 200	/* nobody who lives has the lease that is there */
 #define OF(r) (r < R0 -> 0 : 1)
+#define MAX(a, b) (a > b -> a : b)
 
 /* The database. */
 byte committed;	/* the version that a query reads now */
@@ -56,8 +62,20 @@ byte committed;	/* the version that a query reads now */
 /* Redis. Stamps and tokens: 0 is none. A fresh stamp is one that never was before. */
 bool ePresent; byte eVer, eStamp, eFence;	/* the entry */
 byte lease;	/* the token of the holder */
-byte stamp;
+byte stamp;	/* while there are fences: the one that they keep */
 byte lastStamp, lastFence;
+#ifdef STRICT
+byte fences;	/* a bit for each writer whose fence is around the tag */
+byte left;	/* … and who will not lift it any more, because it does not know what has become of its commit */
+byte ended;	/* readers and writers */
+#define STAMP	(fences == 0 -> stamp : 0)	/* who reads a fenced stamp finds none */
+#define FENCED	(fences != 0)
+#define ENDED	ended++
+#else
+#define STAMP	stamp
+#define FENCED	false
+#define ENDED	skip
+#endif
 
 /* The processes. */
 byte epoch[2];	/* epochs.slots, of the one tag */
@@ -255,7 +273,7 @@ asks:	atomic {
 	/* engine.fetch, redisStore.get: entry and stamps are on different servers, and no transaction */
 ask:	atomic { ep = ePresent; ev = eVer; es = eStamp; floor = all }
 	atomic {
-		s = stamp;
+		s = STAMP;
 		if
 		:: failures > 0 -> failures--;
 			/* Redis is away: what memory has is within its TTL */
@@ -301,11 +319,18 @@ obtain:
 		token = TOKEN;
 		if
 		:: failures > 0 -> failures--; watching[me] = false; shared = false; goto query
-		:: lease == 0 || lease == token ->
+#ifdef STRICT
+		/*
+		 * A load that nobody else can use: engine.withoutLease. That it gives a lease back that it was given together with
+		 * this news is left out.
+		 */
+		:: FENCED -> watching[me] = false; shared = false; goto query
+#endif
+		:: !FENCED && (lease == 0 || lease == token) ->
 			assert(holder == 0 || holder == me + 1);	/* one holder at a time */
 			lease = token; holder = me + 1; won = true; present = ePresent; watching[me] = false;
 			lastFence++; fence = lastFence
-		:: lease != 0 && lease != token -> won = false
+		:: !FENCED && lease != 0 && lease != token -> won = false
 		fi;
 #ifndef MUT_STAMPS_AFTER_LOAD
 		/* stamp.lua, in the same trip: on another server, but nobody can tell */
@@ -336,7 +361,7 @@ obtain:
 	}
 	atomic { ep = ePresent; ev = eVer; es = eStamp; floor = all }
 	atomic {
-		s = stamp;
+		s = STAMP;
 		if
 		:: ep && STAMPED(es, s) -> v = ev; remember(p, v, mark, floor); goto land
 		:: else -> goto obtain
@@ -351,7 +376,7 @@ mine:	/* somebody may have stored between our look and the lease */
 		atomic { ep = ePresent; ev = eVer; es = eStamp; floor = all }
 		atomic {
 			if
-			:: ep && STAMPED(es, stamp) && !refreshing -> v = ev; remember(p, v, mark, floor); release(); goto land
+			:: ep && STAMPED(es, STAMP) && !refreshing -> v = ev; remember(p, v, mark, floor); release(); goto land
 			:: else
 			fi
 		}
@@ -470,7 +495,7 @@ serve:	/* THE PROMISES */
 		fi
 	}
 	} unless { crashed[p] };
-done:	skip
+done:	ENDED
 }
 
 /* The message of invalidate.lua: it may come late, out of step with everything else, or never. */
@@ -489,16 +514,50 @@ inline tellOthers() {
 #endif
 }
 
-#define MAX(a, b) (a > b -> a : b)
+#ifdef STRICT
+#define MINE	(1 << id)
+/* The commit. Whose fence is there has told everybody, whatever becomes of it. */
+inline commitFenced() { atomic { committed++; w = committed; all = MAX(all, w) } }
+/* lift.lua, fences.lua: the writer's own fence goes */
+#ifdef MUT_LIFT_ANOTHERS
+inline lift() { fences = 0 }
+#else
+inline lift() { fences = fences & (255 - MINE) }
+#endif
+#endif
 
-/* A writer: tx.Commit or conn.exec, then Herd.wrote. */
-proctype Writer(byte p) {
+/* A writer: tx.Commit or conn.exec, then Herd.settle. */
+proctype Writer(byte p; byte id) {
 	byte w;
 	{
+#ifdef STRICT
+	bool unsure;
+#ifdef MUT_FENCE_AFTER_COMMIT
+	commitFenced();
+#endif
+#ifndef MUT_NO_WRITE_FENCE
+	atomic { fences = fences | MINE; tellOthers() }	/* fence.lua */
+#endif
+	if
+#ifdef REFUSED
+	:: true -> atomic { lift(); goto done }	/* the stamp that it kept holds again: nobody has written */
+#endif
+#ifdef UNSURE
+	:: true -> unsure = true	/* the caller has its error, and the commit is under way */
+#endif
+	:: true ->
+#ifndef MUT_FENCE_AFTER_COMMIT
+		commitFenced()
+#else
+		skip
+#endif
+	fi;
+#else
 #ifdef MUT_BUMP_BEFORE_COMMIT
 	w = committed + 1;
 #else
 	atomic { committed++; w = committed }
+#endif
 #endif
 	atomic { pending[p]++; epoch[p]++ }	/* Herd.invalidate: epochs.hold, epochs.move */
 trip:	/* redisStore.invalidate; later retryQueue.flush */
@@ -528,10 +587,26 @@ trip:	/* redisStore.invalidate; later retryQueue.flush */
 #else
 		stamp = 0;
 #endif
+#ifdef STRICT
+		if
+#ifdef MUT_LIFT_WHEN_UNSURE
+		:: true -> lift()	/* lift.lua, in the same script */
+#else
+		:: !unsure -> lift()
+		:: unsure
+#endif
+		fi;
+#endif
 #ifndef MUT_MESSAGE_BEFORE_STAMP
 		tellOthers()
 #endif
 	}
+#ifdef STRICT
+	if
+	:: unsure -> pending[p]--; commitFenced(); left = left | MINE; goto done
+	:: else
+	fi;
+#endif
 #ifdef MUT_BUMP_BEFORE_COMMIT
 	pending[p]--;
 	atomic { committed++; own[p] = MAX(own[p], w); all = MAX(all, w) }
@@ -539,7 +614,7 @@ trip:	/* redisStore.invalidate; later retryQueue.flush */
 	atomic { pending[p]--; own[p] = MAX(own[p], w); all = MAX(all, w) }
 #endif
 	} unless { crashed[p] };
-done:	skip
+done:	ENDED
 }
 
 /* All that happens by itself. */
@@ -577,6 +652,20 @@ end:	do
 		:: else -> break
 		od; i = 0 }
 #endif
+#ifdef STRICT
+#ifndef MUT_FENCE_WITHOUT_END
+	/* The fence of a writer that gives no sign of life any more ends, and the stamp that it kept with it. */
+	:: atomic { (fences & left) != 0 || (crashed[1] && (fences >> W0) != 0) ->
+		if
+		:: (fences & left) != 0 -> fences = fences & (255 - left)
+		:: else -> fences = fences & ((1 << W0) - 1)
+		fi;
+#ifndef MUT_FENCE_ENDS_WITHOUT_STAMP
+		stamp = 0
+#endif
+	}
+#endif
+#endif
 #if UNSEEN > 0
 	:: atomic { committed < UNSEEN -> committed++ }
 #endif
@@ -593,15 +682,19 @@ init {
 		od;
 		i = 0;
 		do
-		:: i < W0 -> run Writer(0); i++
+		:: i < W0 -> run Writer(0, i); i++
 		:: else -> break
 		od;
 		i = 0;
 		do
-		:: i < W1 -> run Writer(1); i++
+		:: i < W1 -> run Writer(1, W0 + i); i++
 		:: else -> break
 		od;
 		i = 0;
 		run World()
 	}
+#ifdef STRICT
+	(ended == NR + W0 + W1);
+	(fences == 0)	/* no fence outlives everybody: who reads now may cache again */
+#endif
 }
