@@ -161,6 +161,13 @@ mutate "soft: message ignored" swr.go \
 mutate "soft: fresh in this process" invalidate.go \
 	'true, g.epochs.soften, func' \
 	'true, func([]uint16, int64) {}, func'
+mutate "soft: Redis is not told" invalidate.go \
+	'return g.store.soften(ctx, soft)' \
+	'_ = soft; return nil'
+mutate "soft: a lagging replica's rows are fresh" tags.go \
+	'		e.movedAt[s].Store(now)
+		e.softs[s].Add(1)' \
+	'		e.softs[s].Add(1)'
 mutate "soft: fresh in Redis" entry.go \
 	'softened = softened || of != current[i]' \
 	'_ = of'

@@ -52,8 +52,8 @@ watch after asking|fails|-DR0=1 -DR1=1 -DW0=1 -DNO_REFRESH -DNO_POLL -DMUT_WATCH
 lease without end|fails|-DR0=1 -DR1=1 -DW0=0 -DW1=0 -DCRASH -DNO_REFRESH -DMUT_LEASE_WITHOUT_END
 strict: no fence|fails|-DSTRICT -DR0=1 -DR1=0 -DREADS=2 -DW0=0 -DW1=1 -DNO_REFRESH -DMUT_NO_WRITE_FENCE
 strict: fence after the commit|fails|-DSTRICT -DR0=1 -DR1=0 -DREADS=2 -DW0=0 -DW1=1 -DNO_REFRESH -DMUT_FENCE_AFTER_COMMIT
-strict: one writer lifts another's fence|fails|-DSTRICT -DR0=1 -DR1=0 -DREADS=2 -DW0=1 -DW1=1 -DNO_REFRESH -DMUT_LIFT_ANOTHERS
-strict: unknown outcome lifts the fence|fails|-DSTRICT -DR0=1 -DR1=0 -DREADS=2 -DW0=0 -DW1=1 -DUNSURE -DNO_REFRESH -DMUT_LIFT_WHEN_UNSURE
+strict: lift another's fence|fails|-DSTRICT -DR0=1 -DR1=0 -DREADS=2 -DW0=1 -DW1=1 -DNO_REFRESH -DMUT_LIFT_ANOTHERS
+strict: lift at unknown outcome|fails|-DSTRICT -DR0=1 -DR1=0 -DREADS=2 -DW0=0 -DW1=1 -DUNSURE -DNO_REFRESH -DMUT_LIFT_WHEN_UNSURE
 strict: old stamp after a dead fence|fails|-DSTRICT -DR0=1 -DR1=0 -DREADS=2 -DW0=0 -DW1=1 -DCRASH -DNO_REFRESH -DMUT_FENCE_ENDS_WITHOUT_STAMP
 strict: fence without end|fails|-DSTRICT -DR0=1 -DR1=0 -DW0=0 -DW1=1 -DCRASH -DNO_REFRESH -DMUT_FENCE_WITHOUT_END
 lost messages, no polls|fails|-DR0=1 -DR1=1 -DW0=0 -DLOSSY -DNO_REFRESH -DNO_POLL
