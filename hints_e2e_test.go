@@ -140,6 +140,7 @@ func TestAHintThatIsDataIsNone(t *testing.T) {
 	for _, q := range []string{
 		`SELECT '/* @cache ttl=1h */' AS a`, `SELECT "/* @cache ttl=1h */" FROM t`, `SELECT $x$/* @cache ttl=1h */$x$`,
 		`SELECT $$-- @cache ttl=1h` + "\n$$", `SELECT E'\'/* @cache ttl=1h */'`, `SELECT U&'/* @cache ttl=1h */'`,
+		`SELECT N'/* @cache ttl=1h */'`, `SELECT '-- @cache ttl=1h'`, "SELECT '\n-- @cache ttl=1h\n'", `SELECT x'2f2a' AS "/* @cache ttl=1h */"`,
 		`SELECT v FROM t WHERE a = 'it''s /* @cache ttl=1h */'`, `SELECT v /* write to me@cache.example */ FROM t`,
 	} {
 		for range 2 {
