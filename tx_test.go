@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/sqlherd/sqlherd"
 )
@@ -661,4 +663,64 @@ func TestTagsOfTheContextAreInvalidatedAlsoByAWriteToATableThatIsNotCached(t *te
 	if o := read(); o != sqlherd.Miss {
 		t.Errorf("after the same with the tag: %v, want miss", o)
 	}
+}
+
+// Callers like to cancel their context as soon as they have what they wanted, and some deadlines end in a COMMIT.
+func TestAWriteWhoseContextEndsWithItIsSeen(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		for _, verb := range []string{"UPDATE", "COMMIT"} {
+			synctest.Test(t, func(t *testing.T) {
+				b := newRaceBed(t, 2, sqlherd.Config{Strict: strict})
+				for _, p := range b.pools {
+					b.wantValue("before", p, hinted, "v1")
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				b.l.mu.Lock()
+				b.l.fail = func(v, _ string, after bool) error {
+					if v == verb && after {
+						cancel()
+					}
+					return nil
+				}
+				b.l.mu.Unlock()
+				var err error
+				if verb == "UPDATE" {
+					_, err = b.pools[0].ExecContext(ctx, "UPDATE t SET v = 'v2'")
+				} else {
+					var tx *sql.Tx
+					if tx, err = b.pools[0].BeginTx(ctx, nil); err == nil {
+						if _, err = tx.ExecContext(ctx, "UPDATE t SET v = 'v2'"); err == nil {
+							err = tx.Commit()
+						}
+					}
+				}
+				if err != nil || ctx.Err() == nil {
+					t.Fatalf("%s: %v; the context: %v", verb, err, ctx.Err())
+				}
+				for _, p := range b.pools {
+					b.wantValue("after "+verb, p, hinted, "v2")
+				}
+				if n := b.herds[0].Stats().InvalidationRetries; n != 0 {
+					t.Errorf("%s: Redis was told after %d tries in vain", verb, n)
+				}
+			})
+		}
+	}
+}
+
+func TestAWriteAfterCloseIsSeenByOthersWhenTheRowsLifeEnds(t *testing.T) {
+	const short = `SELECT /* @cache ttl=10s jitter=0 early=off */ v FROM t`
+	synctest.Test(t, func(t *testing.T) {
+		b := newRaceBed(t, 2, sqlherd.Config{})
+		b.wantValue("before", b.pools[1], short, "v1")
+		if err := b.herds[0].Close(); err != nil {
+			t.Fatal(err)
+		}
+		do(t, b.pools[0], "UPDATE t SET v = 'v2'")
+		b.wantValue("the writer, uncached", b.pools[0], short, "v2")
+		b.wantValue("another process", b.pools[1], short, "v1")
+		time.Sleep(10 * time.Second)
+		b.wantValue("another process, past the life", b.pools[1], short, "v2")
+	})
 }
