@@ -1,3 +1,6 @@
+// Command quickstart is the smallest whole program, as the README shows it from the package clause on.
+//
+//	DATABASE_URL=postgres://… go run ./examples/orm/quickstart
 package main
 
 import (
