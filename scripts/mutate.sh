@@ -91,8 +91,8 @@ mutate "pending left out" tags.go \
 	'if e.waits[s].Load() > 0 {' \
 	'if e.waits[s].Load() < 0 {'
 mutate "failed invalidation forgotten" invalidate.go \
-	'h.retry.add(tags, soft, slots, func() {})' \
-	'g.epochs.free(slots)'
+	'h.retry.add(left, soft, g.epochs.slotsOf(left), func() {}, err)' \
+	'g.epochs.free(g.epochs.slotsOf(left))'
 mutate "memory filled under the new epoch" memstore.go \
 	'	if m.epochs.mark(e.slots) != e.mark {
 ' \
@@ -134,11 +134,15 @@ mutate "strict: no fence" fence.go \
 	'if true || !h.cfg.Strict || g.store == nil'
 mutate "strict: fence after the commit" conn.go \
 	'	f, returned := t.c.h.fence(t.ctx, t.c.dirty), false
-	defer f.guard(&returned)
-	err := t.real.Commit()' \
+	defer func() {
+		if !returned {
+			t.c.h.settle(t.ctx, t.end(), f, errPanicked)
+		}
+	}()
+	err := t.real.Commit()
+	returned = true' \
 	'	err := t.real.Commit()
-	f, returned := t.c.h.fence(t.ctx, t.c.dirty), false
-	defer f.guard(&returned)'
+	f := t.c.h.fence(t.ctx, t.c.dirty)'
 mutate "strict: an unknown outcome lifts the fence" invalidate.go \
 	'case unsure(outcome):' \
 	'case false && unsure(outcome):'
