@@ -1061,6 +1061,35 @@ func TestWhoComesDuringALoadJoinsItWithoutAskingRedis(t *testing.T) {
 	})
 }
 
+// While Redis is away a job writes more rows than are remembered one by one.
+func TestAHundredThousandTagsWrittenWhileRedisIsAwayAreAllToldOfInTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := &fleetDB{took: time.Millisecond}
+		fleet := NewFakeFleet()
+		a, b := newProcess(t, fleet, db, Config{}), newProcess(t, fleet, db, Config{})
+		pol := testPolicy(Policy{TTL: time.Hour})
+		a.mustRead(t, "k", pol, 0, Miss)
+		fleet.SetErr("invalidate", errors.New("redis is down"))
+		db.version.Store(1)
+		a.h.wrote(t.Context(), writeEffects{tags: []string{"t:t"}}) // the first, which the others must not push out
+		for i := range 100_000 {
+			a.h.wrote(t.Context(), writeEffects{tags: []string{fmt.Sprintf("g:row/%d", i)}})
+			if n := a.h.Stats().InvalidationsPending; n > retryTagsMax {
+				t.Fatalf("%d invalidations wait, want at most %d", n, retryTagsMax)
+			}
+		}
+		fleet.SetErr("invalidate", nil)
+		time.Sleep(retryPauseMax)
+		synctest.Wait()
+		if v, _, err := b.read(t.Context(), "k", pol); v != 1 || err != nil {
+			t.Errorf("the other process reads %d, %v", v, err)
+		}
+		if n := a.epochs.pending.Load(); n != 0 {
+			t.Errorf("%d holds are left, so that this process never uses Redis again", n)
+		}
+	})
+}
+
 // Replication of Redis is asynchronous. The replica that takes over may not know of the last writes: then
 // it has the stamps from before, and the entries that are valid under them.
 func TestAWriteThatAFailoverHasForgottenIsToldOnceMore(t *testing.T) {
