@@ -81,7 +81,7 @@ func newLine(client redis.UniversalClient, timeout time.Duration, log *slog.Logg
 		gone:    make(chan struct{}),
 		workers: quickWorkers + bulkyWorkers,
 	}
-	if cluster, ok := client.(*redis.ClusterClient); ok {
+	if cluster, ok := client.(masterFinder); ok {
 		l.nodes = &nodes{client: cluster, line: l, log: log, m: make(map[string]*node)}
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())

@@ -52,7 +52,8 @@ const (
 type Config struct {
 	// Redis is the cache that the fleet shares: any go-redis client, standalone,
 	// Sentinel or Cluster. It stays the application's; Herd.Close does not close
-	// it. Nil: each process caches and loads for itself. Defaults to nil.
+	// it. A client of a Cluster must be a *redis.ClusterClient or embed one: it is used node by
+	// node. Nil: each process caches and loads for itself. Defaults to nil.
 	Redis redis.UniversalClient
 
 	// Namespace is the first part of every key, and of the channel's name, in

@@ -19,13 +19,18 @@ import (
 
 // nodes are the masters of a Cluster that have been asked.
 type nodes struct {
-	client *redis.ClusterClient
+	client masterFinder
 	line   *line
 	log    *slog.Logger
 	opens  atomic.Uint64
 
 	mu sync.Mutex
 	m  map[string]*node // by address
+}
+
+// A masterFinder is a *redis.ClusterClient, or what embeds one.
+type masterFinder interface {
+	MasterForKey(ctx context.Context, key string) (*redis.Client, error)
 }
 
 // nodesMax bounds the addresses that are remembered. A Cluster has no more nodes.

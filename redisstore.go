@@ -162,7 +162,7 @@ func newRedisStore(opt redisStoreOptions) (*redisStore, error) {
 	if len(opt.keys) > 0 {
 		s.names.key = opt.keys[len(opt.keys)-1]
 	}
-	_, cluster := opt.client.(*redis.ClusterClient)
+	_, cluster := opt.client.(masterFinder)
 	s.names.shareEverything(cluster)
 	rand.Read(s.self[:])
 	s.line = newLine(opt.client, opt.timeout, opt.logger)

@@ -830,6 +830,36 @@ func TestTheLogSaysOfEachOutageThatWritesWaitAndWhenRedisHasBeenToldOfThem(t *te
 	})
 }
 
+func TestWithoutASubscriptionMemoryIsComparedWithRedisAtEachRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := &fleetDB{took: time.Millisecond}
+		fleet := NewFakeFleet()
+		a, b := newProcess(t, fleet, db, Config{}), newProcess(t, fleet, db, Config{})
+		pol := testPolicy(Policy{TTL: time.Hour})
+		b.mustRead(t, "k", pol, 0, Miss)
+		b.mustRead(t, "k", pol, 0, Hit)
+
+		b.subscribed(false)
+		fleet.DropMessages(true)
+		db.version.Store(1)
+		a.h.wrote(t.Context(), writeEffects{tags: []string{"t:t"}})
+		b.mustRead(t, "k", pol, 1, Miss)
+		looks := fleet.Count("get")
+		for range 3 {
+			b.mustRead(t, "k", pol, 1, Hit)
+		}
+		if n := fleet.Count("get") - looks; n != 3 {
+			t.Errorf("%d looks at Redis for 3 reads", n)
+		}
+
+		b.subscribed(true)
+		b.mustRead(t, "k", pol, 1, Hit)
+		if n := fleet.Count("get") - looks; n != 3 {
+			t.Errorf("memory is not believed though messages arrive again")
+		}
+	})
+}
+
 func TestATagThatRedisCannotBeToldOfHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := &fleetDB{took: time.Millisecond}
