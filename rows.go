@@ -24,17 +24,23 @@ type cachedRows struct {
 	// any driver they are good until the next call.
 	buf []byte
 
-	// names is what Columns gives, which database/sql hands on and callers may change. The first names are in
-	// few, so that most results need no allocation for it.
-	names []string
-	few   [8]string
+	// few is what Columns gives, which database/sql hands on and callers may change, unless there are more: most results need
+	// no allocation for it.
+	few   [6]string
+	named bool // few is filled
 }
 
 func (r *cachedRows) Columns() []string {
-	if r.names == nil {
-		r.names = append(r.few[:0:len(r.few)], r.res.Names()...)
+	names := r.res.Names()
+	n := len(names)
+	if n > len(r.few) {
+		return slices.Clone(names)
 	}
-	return r.names
+	if !r.named {
+		copy(r.few[:n], names)
+		r.named = true
+	}
+	return r.few[:n:n]
 }
 
 func (r *cachedRows) Close() error { return r.live.close() }
