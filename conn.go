@@ -32,6 +32,7 @@ type conn struct {
 	// The session of real. All of it is forgotten with real.
 	tainted   bool         // its state is unknown
 	taintedBy string       // the word that made it so
+	strings   bool         // strings may be read there otherwise than the lexer does
 	inTx      bool         // between BeginTx and the end of the transaction
 	textTx    bool         // the same, by a statement's text
 	txBroken  bool         // a statement failed where that may have rolled back, and so ended, the transaction
@@ -148,6 +149,7 @@ func (d *detached) handOver() driver.Conn {
 func (c *conn) forget() {
 	c.gen++
 	c.stmts = nil
+	c.strings = false
 	c.tainted, c.inTx, c.textTx, c.txBroken, c.txUnknown, c.dropAfter = false, false, false, false, false, false
 	c.txRows, c.txDoubt = false, false
 	c.dirty = writeEffects{}
@@ -185,6 +187,7 @@ func (c *conn) note(p *plan) {
 	}
 	if p.taints {
 		c.taint(p.stmt.Word, p.name)
+		c.strings = c.strings || p.strings
 	}
 	if p.tx == sqllex.TxBegin {
 		c.textTx = true
@@ -338,7 +341,7 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 // tell it what was written.
 func (c *conn) exec(ctx context.Context, st *stmt, query string, args []driver.NamedValue) (driver.Result, error) {
 	p := c.planFor(st, query)
-	effects, bad := p.effectsOf(ctx, args)
+	effects, bad := c.effectsOf(ctx, p, args)
 	if bad == nil {
 		bad = p.hintErr
 	}
@@ -378,6 +381,15 @@ func (c *conn) exec(ctx context.Context, st *stmt, query string, args []driver.N
 	return res, err
 }
 
+// effectsOf returns what running p here may write: anything, where it may be read as another text than the lexer has read.
+func (c *conn) effectsOf(ctx context.Context, p *plan, args []driver.NamedValue) (writeEffects, error) {
+	e, err := p.effectsOf(ctx, args)
+	if c.strings && p.ambiguous {
+		e.all = true
+	}
+	return e, err
+}
+
 // malformedWrite handles a hint that is malformed, or into which an argument could not be put. It returns an error when the
 // statement must fail; one that runs is counted when it has, since a driver may answer ErrSkip and be asked again.
 func (c *conn) malformedWrite(p *plan, bad error, forgets bool) error {
@@ -393,7 +405,7 @@ func (c *conn) malformedWrite(p *plan, bad error, forgets bool) error {
 
 // runRows runs a query on the caller's own connection, uncached.
 func (c *conn) runRows(ctx context.Context, st *stmt, p *plan, query string, args []driver.NamedValue) (driver.Rows, error) {
-	effects, bad := p.effectsOf(ctx, args)
+	effects, bad := c.effectsOf(ctx, p, args)
 	if err := c.malformedWrite(p, bad, effects.all); err != nil {
 		return nil, err
 	}

@@ -8,12 +8,15 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/ngrok/sqlmw"
+
+	"github.com/sqlherd/sqlherd/internal/sqllex"
 )
 
 // Driver returns base wrapped for sql.Register. It uses base's OpenConnector where there is one, so
@@ -141,6 +144,10 @@ func (d *wrappedDriver) OpenConnector(dsn string) (driver.Connector, error) {
 		}
 	}
 	s := d.h.newConnector(base, identity, nil, private)
+	if setting := stringsBy(dialect, dsn); setting != "" {
+		s.lex = sqllex.Unknown
+		d.h.log.Warn("sqlherd: the DSN changes how the server reads strings; where it matters, queries are not cached and writes forget everything", "setting", setting)
+	}
 	if dialect == MySQL {
 		if s.unsettled = unsettledBy(dsn); s.unsettled != "" {
 			d.h.log.Warn("sqlherd: the DSN keeps every connection in a transaction; nothing is cached on them", "setting", s.unsettled)
@@ -166,6 +173,34 @@ func unsettledBy(dsn string) string {
 		}
 	}
 	return ""
+}
+
+// stringsBy returns the setting in a DSN under which a backslash in a string means something else than by default, so that
+// strings may end elsewhere. "" is none.
+func stringsBy(d Dialect, dsn string) string {
+	dsn = strings.ToLower(dsn)
+	switch {
+	case d == PostgreSQL && strings.Contains(dsn, stringsOfPostgreSQL) && !stringsAsByDefault.MatchString(dsn):
+		return stringsOfPostgreSQL
+	case d == MySQL && strings.Contains(dsn, stringsOfMySQL):
+		return stringsOfMySQL
+	}
+	return ""
+}
+
+const (
+	stringsOfPostgreSQL = "standard_conforming_strings"
+	stringsOfMySQL      = "no_backslash_escapes"
+)
+
+var stringsAsByDefault = regexp.MustCompile(stringsOfPostgreSQL + `(=|%3d|\s)+'?(on|true|yes|1)\b`)
+
+// turnsStrings says whether a statement that changes its session may change how strings are read there.
+func turnsStrings(text string) bool {
+	text = strings.ToLower(text)
+	// Another sql_mode than a literal one may have it inside.
+	return strings.Contains(text, stringsOfPostgreSQL) || strings.Contains(text, stringsOfMySQL) ||
+		strings.Contains(text, "sql_mode") && !strings.ContainsAny(text, `'"`)
 }
 
 // dsnConnector connects through a driver that has no connector of its own.
@@ -195,6 +230,7 @@ type source struct {
 	private   bool   // every connection is a database of its own
 	unsettled string // the setting that keeps every connection in a transaction; "" otherwise
 	dialect   Dialect
+	lex       sqllex.Dialect // by which texts are read
 	budget    *budget
 	loader    *loader
 	plans     *planCache
@@ -214,6 +250,7 @@ func (h *Herd) newConnector(base driver.Connector, identity string, err error, p
 		err:      err,
 		private:  private,
 		dialect:  h.dialectFor(pkg),
+		lex:      h.dialectFor(pkg).lex(),
 		loader:   newLoader(base, h.cfg.MaxLoads, h.cfg.LoadTimeout),
 		driver:   &wrappedDriver{h: h, base: base.Driver()},
 	}

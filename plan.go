@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,6 +44,8 @@ type plan struct {
 	plain      bool // no policy, no hint, no effects: nothing is asked of us
 	hasEffects bool // any of the following
 	taints     bool
+	strings    bool // it taints, and may change how strings are read
+	ambiguous  bool // it may be another statement where strings are read otherwise
 	tx         sqllex.TxEffect
 	writes     writeEffects // apart from tags with arguments
 	writeTags  []tagTemplate
@@ -115,7 +118,7 @@ func (c *conn) planFor(st *stmt, query string) *plan {
 
 func (s *source) makePlan(text string) *plan {
 	h := s.h
-	p := &plan{src: s, stmt: sqllex.Analyze(text, s.dialect.lex()), rules: h.rules.Load()}
+	p := &plan{src: s, stmt: sqllex.Analyze(text, s.lex), rules: h.rules.Load()}
 	p.guard = guardReason(p.stmt.Guard)
 	if len(text) > planTextMax && p.guard == ReasonNone {
 		p.guard = ReasonText
@@ -123,6 +126,8 @@ func (s *source) makePlan(text string) *plan {
 	p.name = sqlcName(p.stmt.Comments)
 	p.makePolicy(text)
 	p.makeEffects()
+	p.strings = p.taints && turnsStrings(text)
+	p.ambiguous = strings.Contains(text, `\'`) || strings.Contains(text, `\"`)
 	if p.name == "" {
 		sum := sha256.Sum256([]byte(p.stmt.Key))
 		p.name = "q-" + hex.EncodeToString(sum[:4])

@@ -9,7 +9,8 @@
 //
 // What it takes for granted of a server: PostgreSQL runs with standard_conforming_strings on (the default since 9.1),
 // MySQL without NO_BACKSLASH_ESCAPES, and the connection's character set is UTF-8 or another in which no byte of a
-// longer character looks like a quote or a backslash.
+// longer character looks like a quote or a backslash. The caller knows of sessions that are otherwise: what it analyzes as
+// Unknown is ambiguous where that matters.
 package sqllex
 
 import (
