@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/sqlherd/sqlherd"
 	"github.com/sqlherd/sqlherd/integration/dbtest"
 )
@@ -153,4 +155,80 @@ func TestWhenOneNodeOfAClusterFailsTheKeysOfTheOthersAreStillServed(t *testing.T
 			})
 		})
 	}
+}
+
+func TestRowsAreRightWhileSlotsMoveFromNodeToNode(t *testing.T) {
+	g := dbtest.StartCluster(t)
+	members := clusterMembers(t, g)
+	a, b := members[0], members[1]
+	a.outcomesOf(t)
+	ctx := withDeadline(t)
+	from, to := g.Nodes[0].Client(), g.Nodes[1].Client()
+	source, target := nodeID(t, from), nodeID(t, to)
+	keys, err := from.Keys(ctx, "*sqlherd:*").Result()
+	if err != nil || len(keys) < 8 {
+		t.Fatalf("%d keys on the first node, %v", len(keys), err)
+	}
+	moved := map[int64]bool{}
+	do := func(c *redis.Client, args ...any) {
+		t.Helper()
+		if err := c.Do(ctx, args...).Err(); err != nil {
+			t.Fatalf("%v: %v", args, err)
+		}
+	}
+	check := func(when string) {
+		t.Helper()
+		// Every read is right (outcomesOf looks), every write is told, and seen by the other process.
+		i := len(moved) % keysOfCluster
+		if err := a.h.Invalidate(ctx, fmt.Sprintf("item/%d", 100+i)); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+		if o := b.outcomesOf(t); o[i] != sqlherd.Miss {
+			t.Errorf("%s: key %d was written to, and is a %v", when, i, o[i])
+		}
+		a.outcomesOf(t)
+	}
+	for _, key := range keys {
+		slot, err := from.ClusterKeySlot(ctx, key).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if moved[slot] || len(moved) == 8 {
+			continue
+		}
+		moved[slot] = true
+		do(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", source)
+		do(from, "CLUSTER", "SETSLOT", slot, "MIGRATING", target)
+		check("a slot is about to move")
+		inSlot, err := from.ClusterGetKeysInSlot(ctx, int(slot), 100).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range inSlot {
+			host, port, _ := strings.Cut(g.Nodes[1].Addr(), ":")
+			do(from, "MIGRATE", host, port, k, 0, 5000, "REPLACE")
+		}
+		check("its keys have moved")
+		for _, c := range []*redis.Client{to, from, g.Nodes[2].Client()} {
+			do(c, "CLUSTER", "SETSLOT", slot, "NODE", target)
+		}
+		check("it has moved")
+	}
+	for _, m := range members {
+		if st := m.h.Stats(); st.Redis.Errors != 0 || st.Redis.BreakerOpens+st.Redis.NodeBreakerOpens != 0 || st.InvalidationsPending != 0 {
+			t.Errorf("%s; want no error", figures(&st))
+		}
+	}
+	if n := ended(a.outcomesOf(t), sqlherd.Hit); n != keysOfCluster {
+		t.Errorf("%d hits of %d when all is done", n, keysOfCluster)
+	}
+}
+
+func nodeID(t *testing.T, c *redis.Client) string {
+	t.Helper()
+	id, err := c.Do(withDeadline(t), "CLUSTER", "MYID").Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
 }
