@@ -30,6 +30,9 @@ a process dies|holds|-DR0=1 -DR1=1 -DW0=0 -DW1=1 -DCRASH -DNO_REFRESH
 strict, own process|holds|-DSTRICT -DR0=0 -DR1=1 -DREADS=2 -DW0=0 -DW1=1 -DREFUSED -DNO_REFRESH
 strict, two writers|holds|-DSTRICT -DDEAF -DR0=1 -DR1=0 -DREADS=2 -DW0=0 -DW1=2 -DNO_REFRESH
 strict, the writer dies|holds|-DSTRICT -DR0=1 -DR1=0 -DREADS=2 -DW0=0 -DW1=1 -DCRASH -DREFUSED -DUNSURE -DNO_REFRESH
+soft, a strict reader|holds|-DSOFT=1 -DSWR=2 -DR0=1 -DR1=1 -DREADS=2 -DW0=0 -DW1=1 -DNO_REFRESH
+soft, readers with swr|holds|-DSOFT=1 -DSWR=3 -DR0=1 -DR1=1 -DREADS=2 -DW0=0 -DW1=1 -DNO_REFRESH
+soft and hard, a reader with swr|holds|-DSOFT=2 -DSWR=1 -DR0=1 -DR1=0 -DREADS=2 -DW0=1 -DW1=1 -DNO_REFRESH
 pending left out|fails|-DR0=1 -DR1=1 -DREADS=2 -DW0=1 -DNO_REFRESH -DMUT_NO_PENDING
 stamps not compared|fails|-DR0=1 -DR1=1 -DW0=1 -DNO_REFRESH -DMUT_NO_STAMP_COMPARE
 missing stamp is valid|fails|-DR0=1 -DR1=1 -DW0=1 -DNO_REFRESH -DMUT_MISSING_IS_VALID
@@ -56,58 +59,88 @@ strict: lift another's fence|fails|-DSTRICT -DR0=1 -DR1=0 -DREADS=2 -DW0=1 -DW1=
 strict: lift at unknown outcome|fails|-DSTRICT -DR0=1 -DR1=0 -DREADS=2 -DW0=0 -DW1=1 -DUNSURE -DNO_REFRESH -DMUT_LIFT_WHEN_UNSURE
 strict: old stamp after a dead fence|fails|-DSTRICT -DR0=1 -DR1=0 -DREADS=2 -DW0=0 -DW1=1 -DCRASH -DNO_REFRESH -DMUT_FENCE_ENDS_WITHOUT_STAMP
 strict: fence without end|fails|-DSTRICT -DR0=1 -DR1=0 -DW0=0 -DW1=1 -DCRASH -DNO_REFRESH -DMUT_FENCE_WITHOUT_END
+soft: told nowhere|fails|-DSOFT=1 -DR0=1 -DR1=0 -DREADS=2 -DW0=0 -DW1=1 -DNO_REFRESH -DMUT_SOFT_TOLD_NOWHERE
+soft: message ignored|fails|-DSOFT=1 -DR0=1 -DR1=1 -DREADS=2 -DW0=1 -DNO_REFRESH -DMUT_SOFT_MESSAGE_IGNORED
+soft: fresh in memory|fails|-DSOFT=1 -DR0=1 -DR1=0 -DREADS=2 -DW0=0 -DW1=1 -DNO_REFRESH -DMUT_SOFT_FRESH_IN_MEMORY
+soft: fresh in Redis|fails|-DSOFT=1 -DR0=1 -DR1=0 -DREADS=2 -DW0=0 -DW1=1 -DNO_REFRESH -DMUT_SOFT_FRESH_IN_REDIS
+soft: revives after a hard one|fails|-DSOFT=2 -DSWR=1 -DR0=1 -DR1=0 -DREADS=2 -DW0=1 -DW1=1 -DNO_REFRESH -DMUT_SOFT_REVIVES
 lost messages, no polls|fails|-DR0=1 -DR1=1 -DW0=0 -DLOSSY -DNO_REFRESH -DNO_POLL
 END
 }
 
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-status=0
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
 
-# check NAME EXPECTED OPTION… prints one line of the table.
+# check DIR NAME EXPECTED OPTION… prints one line of the table, and fails when the result is another. What spin
+# leaves is in DIR.
 check() {
-	local name=$1 want=$2 got states began ended
-	shift 2
+	local dir=$1 name=$2 want=$3 got states began ended
+	shift 3
+	mkdir "$dir"
 	began=$(date +%s%N)
 	(
 		cd "$dir"
-		rm -f pan* ./*.trail
 		spin "$@" -a "$MODEL" >spin.out
 		gcc "$([[ $want == holds ]] && echo -O1 || echo -O0)" -w -DSAFETY -DCOLLAPSE -DNOCLAIM -DVECTORSZ=2048 -DMEMLIM=2048 -o pan pan.c
-		./pan -m100000 >pan.out 2>&1 || true
-	)
+		./pan -m100000 >pan.out 2>&1
+	) || true # what is not there, or says so, is no result that anybody wants
 	ended=$(date +%s%N)
-	states=$(awk '/states, stored/ { print $1 }' "$dir/pan.out")
+	states=$(awk '/states, stored/ { print $1 }' "$dir/pan.out" || true)
 	if [[ -n $(compgen -G "$dir/*.trail") ]]; then
 		got=$(sed -n 's/^pan:1: //p' "$dir/pan.out" | sed 's/ (at depth.*//')
 		got="fails: $got"
 	elif grep -q 'errors: 0' "$dir/pan.out" && ! grep -qE 'Search not completed|max search depth' "$dir/pan.out"; then
 		got=holds
 	else
-		got="unfinished: $(grep -m1 -iE 'error|out of memory|not completed|depth' "$dir/pan.out")"
+		got="unfinished: $(grep -m1 -iE 'error|out of memory|not completed|depth' "$dir/pan.out" || true)"
 	fi
 	local mark=""
 	if [[ ${got%%:*} != "$want" ]]; then
-		status=1 mark="  UNEXPECTED, wanted: $want"
+		mark="  UNEXPECTED, wanted: $want"
 	fi
 	printf '%-34s %11s %6s  %s%s\n' "$name" "${states:-?}" "$(awk "BEGIN { printf \"%.1f\", ($ended - $began) / 1e9 }")" "$got" "$mark"
+	[[ -z $mark ]]
 }
 
 printf '%-34s %11s %6s  %s\n' "configuration or mutation" states s result
-found=0
-while IFS='|' read -r name want options; do
-	[[ $# -eq 0 || $name == "$1" ]] || continue
-	found=1
-	read -ra options <<<"$options"
-	check "$name" "$want" "${options[@]}"
-	if [[ $# -gt 0 && -n $(compgen -G "$dir/*.trail") ]]; then
-		mv "$dir"/*.trail "$dir/sqlherd.pml.trail"
-		cp "$MODEL" "$dir/"
-		(cd "$dir" && spin "${options[@]}" -t -p -g -l sqlherd.pml)
+if (($#)); then
+	line=$(table | awk -F'|' -v name="$1" '$1 == name')
+	if [[ -z $line ]]; then
+		echo "no line of the table is called $1" >&2
+		exit 1
 	fi
-done < <(table)
-if ((!found)); then
-	echo "no line of the table is called $1" >&2
-	exit 1
+	IFS='|' read -r name want options <<<"$line"
+	read -ra options <<<"$options"
+	status=0
+	check "$tmp/one" "$name" "$want" "${options[@]}" || status=1
+	if [[ -n $(compgen -G "$tmp/one/*.trail") ]]; then
+		mv "$tmp"/one/*.trail "$tmp/one/sqlherd.pml.trail"
+		cp "$MODEL" "$tmp/one/"
+		(cd "$tmp/one" && spin "${options[@]}" -t -p -g -l sqlherd.pml)
+	fi
+	exit $status
 fi
+
+# As many at a time as there are processors. Each line is printed as soon as those above it are.
+mapfile -t lines < <(table)
+jobs=$(nproc) started=0 status=0 pids=()
+start() {
+	local name want options
+	IFS='|' read -r name want options <<<"${lines[started]}"
+	read -ra options <<<"$options"
+	check "$tmp/$started" "$name" "$want" "${options[@]}" >"$tmp/$started.line" 2>&1 &
+	pids[started]=$!
+	started=$((started + 1))
+}
+while ((started < jobs && started < ${#lines[@]})); do start; done
+for ((printed = 0; printed < ${#lines[@]}; printed++)); do
+	while kill -0 "${pids[printed]}" 2>/dev/null; do
+		wait -n || true # its status is asked for below
+		while ((started < ${#lines[@]} && $(jobs -pr | wc -l) < jobs)); do start; done
+	done
+	wait "${pids[printed]}" || status=1
+	cat "$tmp/$printed.line"
+	rm -rf "${tmp:?}/$printed"
+	while ((started < ${#lines[@]} && $(jobs -pr | wc -l) < jobs)); do start; done
+done
 exit $status

@@ -41,6 +41,13 @@
 #define FAILURES 0	/* of calls of Redis: without effect, or with one whose reply is lost */
 #endif
 
+#ifndef SOFT
+#define SOFT 0	/* a bit for each writer who invalidates softly */
+#endif
+#ifndef SWR
+#define SWR 0	/* a bit for each process whose readers take stale rows */
+#endif
+
 /*
  * STRICT: writers put up fences (Config.Strict). REFUSED: a write may be refused by the database. UNSURE: a commit may take
  * effect after its writer was told that nobody knows.
@@ -55,6 +62,26 @@
 #define LEFT 200	/* nobody who lives has the lease that is there */
 #define OF(r) (r < R0 -> 0 : 1)
 #define MAX(a, b) (a > b -> a : b)
+
+/*
+ * With soft invalidation a stamp, an epoch and a floor have two halves. The upper one of stamps and epochs counts hard
+ * invalidations, the lower one soft ones. A floor is what rows that are called fresh must not be older than, and below it
+ * what stale ones must not.
+ */
+#if SOFT
+#define HARD(x)	(x >> 4)
+#define HARDER	16	/* a step of the upper half */
+#define SOFTLY	((SOFT >> id) & 1)
+#define RAISE(f, w, softly)	((MAX((f >> 4), w) << 4) | (softly -> f & 15 : MAX((f & 15), w)))
+#define FLOOR(f)	(stale -> f & 15 : f >> 4)
+#else
+#define HARD(x)	x
+#define HARDER	1
+#define SOFTLY	0
+#define RAISE(f, w, softly)	MAX(f, w)
+#define FLOOR(f)	f
+#endif
+#define USABLE	(!stale || ((SWR >> p) & 1))	/* usable */
 
 /* The database. */
 byte committed;	/* the version that a query reads now */
@@ -78,17 +105,17 @@ byte ended;	/* readers and writers */
 #endif
 
 /* The processes. */
-byte epoch[2];	/* epochs.slots, of the one tag */
+byte epoch[2];	/* epochs.slots and epochs.softs, of the one tag */
 byte pending[2];	/* epochs.waits */
-bool mPresent[2]; byte mVer[2], mMark[2];	/* memory */
+bool mPresent[2], mStale[2]; byte mVer[2], mMark[2];	/* memory */
 bool crashed[2];
-chan told[2] = [2] of { byte };	/* messages "invalidated" on their way, with the version they are about (ghost) */
+chan told[2] = [2] of { byte };	/* messages on their way, with the version they are about (ghost); 128 more: "softened" */
 
 /* The flights, by the reader who leads: of the kind that asks, and of the kind that loads. */
 bool asking[NR], loading[NR], owned[NR];	/* owned: a refresh, which nobody joins who has not asked */
 byte flightMark[NR];
 byte joined[NR];	/* 1 + the leader whose landing a reader waits for */
-bool landed[NR]; byte landVer[NR], landFloor[NR];
+bool landed[NR], landStale[NR]; byte landVer[NR], landFloor[NR];
 bool watching[NR], signal[NR];	/* watchers */
 
 /* Ghosts: what is promised. */
@@ -101,7 +128,20 @@ byte loads, started[2];
 
 byte evictions = EVICTIONS, flushes = FLUSHES, expiries = EXPIRIES, failures = FAILURES;
 
-#define VALID(p)	(mPresent[p] && mMark[p] == epoch[p])	/* memory.valid */
+#define VALID(p)	(mPresent[p] && HARD(mMark[p]) == HARD(epoch[p]))	/* memory.get: softOnly */
+#ifdef MUT_SOFT_FRESH_IN_MEMORY
+#define OLD(p)	mStale[p]
+#else
+#define OLD(p)	(mStale[p] || mMark[p] != epoch[p])	/* entry.softened */
+#endif
+#if !SOFT || defined(MUT_SOFT_FRESH_IN_REDIS)
+#define SOFTENED(e, s)	false
+#else
+#define SOFTENED(e, s)	(e != s)	/* compareStamps */
+#endif
+/* What memory may serve to this reader, and what it is then. */
+#define MEMORY	(VALID(p) && (!OLD(p) || ((SWR >> p) & 1)))
+#define SERVED	v = mVer[p]; floor = mFloor[p]; stale = OLD(p); memoryOnly = true
 
 /* Mutations, as parts of expressions. */
 #ifdef MUT_NO_STAMP_COMPARE
@@ -110,7 +150,7 @@ byte evictions = EVICTIONS, flushes = FLUSHES, expiries = EXPIRIES, failures = F
 #ifdef MUT_MISSING_IS_VALID
 #define STAMPED(e, s)	(e == s || s == 0)
 #else
-#define STAMPED(e, s)	(s != 0 && e == s)	/* entryCodec.decode: the zero stamp equals nothing */
+#define STAMPED(e, s)	(s != 0 && HARD(e) == HARD(s))	/* entryCodec.decode: the zero stamp equals nothing */
 #endif
 #endif
 
@@ -146,9 +186,9 @@ byte evictions = EVICTIONS, flushes = FLUSHES, expiries = EXPIRIES, failures = F
 inline remember(p, v, mark, floor) {
 	if
 #ifdef MUT_MARK_AFTER_READING
-	:: true -> mPresent[p] = true; mVer[p] = v; mMark[p] = epoch[p]; mFloor[p] = floor
+	:: true -> mPresent[p] = true; mStale[p] = stale; mVer[p] = v; mMark[p] = epoch[p]; mFloor[p] = floor
 #else
-	:: epoch[p] == mark -> mPresent[p] = true; mVer[p] = v; mMark[p] = mark; mFloor[p] = floor
+	:: HARD(epoch[p]) == HARD(mark) -> mPresent[p] = true; mStale[p] = stale; mVer[p] = v; mMark[p] = mark; mFloor[p] = floor
 	:: else
 #endif
 	fi
@@ -159,7 +199,7 @@ inline freshStamp() {
 #ifdef MUT_COUNTER
 	stamp = 1
 #else
-	lastStamp++; stamp = lastStamp
+	lastStamp = lastStamp + HARDER; stamp = lastStamp
 #endif
 }
 
@@ -221,13 +261,15 @@ proctype Reader(byte p; byte me) {
 	byte n, i, mark, v, floor, s, ev, es, token, fence;
 	byte ownFloor, heardFloor, allFloor;
 	bool won, refreshing, ep, shared, memoryOnly, present;
+	bool stale;	/* the rows are called so */
+	byte stored;	/* ghost: what a refresh of this reader has put into Redis */
 	byte kind;	/* of the flight that was joined */
 	{
 	/* Readers of one process are alike: let them begin in one order. */
 	atomic { started[p] == me - p * R0 -> started[p]++ }
 next:	atomic {
 		v = 0; floor = 0; s = 0; ev = 0; es = 0; token = 0; fence = 0; mark = 0; i = 0;
-		won = false; refreshing = false; ep = false; shared = false; memoryOnly = false; present = false; kind = 0;
+		won = false; refreshing = false; ep = false; shared = false; memoryOnly = false; present = false; stale = false; kind = 0;
 		ownFloor = 0; heardFloor = 0; allFloor = 0;
 		if
 		:: n == READS -> goto done
@@ -237,7 +279,7 @@ next:	atomic {
 		ownFloor = own[p]; heardFloor = heard[p]; allFloor = all;
 		/* engine.look: trust may be over at any time */
 		if
-		:: VALID(p) && TRUSTED -> v = mVer[p]; floor = mFloor[p]; memoryOnly = true; goto serve
+		:: MEMORY && TRUSTED -> SERVED; goto serve
 		:: true
 		fi;
 		/* engine.await, flight: join the load that somebody waits for */
@@ -260,13 +302,13 @@ asks:	atomic {
 		asking[me] = true; flightMark[me] = mark;
 		/* engine.ask: look again */
 		if
-		:: VALID(p) && TRUSTED -> v = mVer[p]; floor = mFloor[p]; memoryOnly = true; goto land
+		:: MEMORY && TRUSTED -> SERVED; goto land
 		:: true
 		fi;
 		shared = !PENDING(p);
 		if
-		:: !shared && VALID(p) -> v = mVer[p]; floor = mFloor[p]; memoryOnly = true; goto land
-		:: !shared && !VALID(p) -> letGo(WITHOUT); goto load
+		:: !shared && MEMORY -> SERVED; goto land
+		:: !shared && !(MEMORY) -> letGo(WITHOUT); goto load
 		:: else
 		fi
 	}
@@ -278,10 +320,14 @@ ask:	atomic { ep = ePresent; ev = eVer; es = eStamp; floor = all }
 		:: failures > 0 -> failures--;
 			/* Redis is away: what memory has is within its TTL */
 			if
-			:: VALID(p) -> v = mVer[p]; floor = mFloor[p]; memoryOnly = true; goto land
+			:: MEMORY -> SERVED; goto land
 			:: else -> shared = false; letGo(WITHOUT); goto load
 			fi
-		:: ep && STAMPED(es, s) -> v = ev; remember(p, v, mark, floor); goto land
+		:: ep && STAMPED(es, s) -> v = ev; stale = SOFTENED(es, s); remember(p, v, mark, floor);
+			if
+			:: USABLE -> goto land
+			:: else -> stale = false; v = 0; letGo(ELSEWHERE)
+			fi
 		:: !(ep && STAMPED(es, s)) ->
 			/* nobody shall be served from memory what Redis has no more */
 			if
@@ -363,7 +409,11 @@ obtain:
 	atomic {
 		s = STAMP;
 		if
-		:: ep && STAMPED(es, s) -> v = ev; remember(p, v, mark, floor); goto land
+		:: ep && STAMPED(es, s) -> v = ev; stale = SOFTENED(es, s); remember(p, v, mark, floor);
+			if
+			:: USABLE -> goto land
+			:: else -> stale = false; v = 0; goto obtain
+			fi
 		:: else -> goto obtain
 		fi
 	}
@@ -376,7 +426,11 @@ mine:	/* somebody may have stored between our look and the lease */
 		atomic { ep = ePresent; ev = eVer; es = eStamp; floor = all }
 		atomic {
 			if
-			:: ep && STAMPED(es, STAMP) && !refreshing -> v = ev; remember(p, v, mark, floor); release(); goto land
+			:: ep && STAMPED(es, STAMP) && !refreshing -> v = ev; stale = SOFTENED(es, STAMP); remember(p, v, mark, floor);
+				if
+				:: USABLE -> release(); goto land
+				:: else -> stale = false; v = 0
+				fi
 			:: else
 			fi
 		}
@@ -384,7 +438,7 @@ mine:	/* somebody may have stored between our look and the lease */
 #endif
 query:	/* engine.loadAndStore: checked is from before the query */
 	atomic {
-		floor = all;
+		floor = all; stale = false;
 #ifdef ONE_LOAD
 		loads++; assert(loads == 1)
 #endif
@@ -419,6 +473,12 @@ query:	/* engine.loadAndStore: checked is from before the query */
 			/* What was loaded under an earlier lease never replaces what was loaded under a later one. */
 			assert(!(ePresent && eFence > fence));
 			ePresent = true; eVer = v; eStamp = s; eFence = fence;
+#if SOFT
+			if
+			:: refreshing -> stored = v
+			:: else
+			fi;
+#endif
 			if
 			:: lease == token -> lease = 0; holder = 0
 			:: else
@@ -436,7 +496,7 @@ land:	/* The flights land: those who have joined get the same. */
 		do
 		:: i < NR ->
 			if
-			:: joined[i] == me + 1 -> joined[i] = 0; landed[i] = true; landVer[i] = v; landFloor[i] = floor
+			:: joined[i] == me + 1 -> joined[i] = 0; landed[i] = true; landVer[i] = v; landFloor[i] = floor; landStale[i] = stale
 			:: else
 			fi; i++
 		:: else -> break
@@ -453,7 +513,7 @@ land:	/* The flights land: those who have joined get the same. */
 		fi
 	}
 follow:	atomic {
-		landed[me] -> landed[me] = false; v = landVer[me]; floor = landFloor[me]; landVer[me] = 0; landFloor[me] = 0;
+		landed[me] -> landed[me] = false; v = landVer[me]; floor = landFloor[me]; stale = landStale[me]; landVer[me] = 0; landFloor[me] = 0; landStale[me] = false;
 		if
 		:: kind == ASK && v == ELSEWHERE -> shared = true; v = 0; goto load
 		:: kind == ASK && v == WITHOUT -> shared = false; v = 0; goto load
@@ -464,8 +524,8 @@ follow:	atomic {
 #ifndef MUT_BELIEVE_ALWAYS
 		/* engine.believes: the rows of a load that began before count like those of memory */
 		if
-		:: kind != ASK && !TRUSTED && kind == EARLY -> memoryOnly = false; goto asks
-		:: kind != ASK && !TRUSTED && kind == LOAD -> memoryOnly = false; goto load
+		:: kind != ASK && !TRUSTED && kind == EARLY -> memoryOnly = false; stale = false; goto asks
+		:: kind != ASK && !TRUSTED && kind == LOAD -> memoryOnly = false; stale = false; goto load
 		:: else
 		fi;
 #endif
@@ -475,6 +535,9 @@ elsewhere:	/* errElsewhere: who has joined the refresh tries for itself */
 	atomic { letGo(ELSEWHERE); flightMark[me] = 0; watching[me] = false; goto next }
 serve:	/* THE PROMISES */
 	atomic {
+		ownFloor = FLOOR(ownFloor); heardFloor = FLOOR(heardFloor); allFloor = FLOOR(allFloor); floor = FLOOR(floor);
+		assert(USABLE);	/* nobody gets stale rows who does not take them */
+		assert(v >= stored);	/* when a refresh has ended, its rows are served */
 		assert(v >= ownFloor);
 		assert(v >= heardFloor);
 		if
@@ -489,8 +552,10 @@ serve:	/* THE PROMISES */
 		memoryOnly = false;
 		if
 		:: goto next
-#ifndef NO_REFRESH
-		:: refreshing = true; mark = epoch[p]; shared = !PENDING(p); goto load
+#ifdef NO_REFRESH
+		:: stale -> stale = false; refreshing = true; mark = epoch[p]; shared = !PENDING(p); goto load
+#else
+		:: stale = false; refreshing = true; mark = epoch[p]; shared = !PENDING(p); goto load
 #endif
 		fi
 	}
@@ -502,7 +567,7 @@ done:	ENDED
 inline tellOthers() {
 #ifndef DEAF
 	if
-	:: nfull(told[1 - p]) -> told[1 - p]!w
+	:: nfull(told[1 - p]) -> told[1 - p]!(w | (SOFTLY << 7))
 #ifdef LOSSY
 	:: true
 #else
@@ -529,6 +594,9 @@ inline lift() { fences = fences & (255 - MINE) }
 /* A writer: tx.Commit or conn.exec, then Herd.settle. */
 proctype Writer(byte p; byte id) {
 	byte w;
+#ifdef MUT_SOFT_REVIVES
+	byte before;
+#endif
 	{
 #ifdef STRICT
 	bool unsure;
@@ -559,14 +627,17 @@ proctype Writer(byte p; byte id) {
 	atomic { committed++; w = committed }
 #endif
 #endif
-	atomic { pending[p]++; epoch[p]++ }	/* Herd.invalidate: epochs.hold, epochs.move */
-trip:	/* redisStore.invalidate; later retryQueue.flush */
+	atomic { pending[p]++; epoch[p] = epoch[p] + (SOFTLY -> 1 : HARDER) }	/* Herd.invalidate: epochs.hold, epochs.move */
+#ifdef MUT_SOFT_REVIVES
+	before = stamp;
+#endif
+trip:	/* redisStore.invalidate or soften; later retryQueue.flush */
 #ifdef MUT_MESSAGE_BEFORE_STAMP
 	atomic { tellOthers() }
 #endif
 	atomic {
 		if
-		:: failures > 0 -> failures--; own[p] = MAX(own[p], w);
+		:: failures > 0 -> failures--; own[p] = RAISE(own[p], w, SOFTLY);
 			if
 			:: true
 			:: stamp = 0; tellOthers()	/* the reply is lost */
@@ -578,6 +649,24 @@ trip:	/* redisStore.invalidate; later retryQueue.flush */
 #endif
 		:: true
 		fi;
+#if SOFT
+		if
+		:: SOFTLY ->	/* soften.lua */
+#ifdef MUT_SOFT_TOLD_NOWHERE
+			goto ends
+#endif
+			if
+#ifdef MUT_SOFT_REVIVES
+			:: before != 0 -> stamp = before + 1
+#else
+			:: stamp != 0 -> stamp++
+#endif
+			:: else	/* nothing is valid, and nothing becomes so */
+			fi;
+			tellOthers(); goto ends
+		:: else
+		fi;
+#endif
 		/* invalidate.lua */
 #ifdef MUT_COUNTER
 		if
@@ -607,29 +696,38 @@ trip:	/* redisStore.invalidate; later retryQueue.flush */
 	:: else
 	fi;
 #endif
+ends:
 #ifdef MUT_BUMP_BEFORE_COMMIT
 	pending[p]--;
 	atomic { committed++; own[p] = MAX(own[p], w); all = MAX(all, w) }
 #else
-	atomic { pending[p]--; own[p] = MAX(own[p], w); all = MAX(all, w) }
+	atomic { pending[p]--; own[p] = RAISE(own[p], w, SOFTLY); all = RAISE(all, w, SOFTLY) }
 #endif
 	} unless { crashed[p] };
 done:	ENDED
 }
 
+#ifdef MUT_SOFT_MESSAGE_IGNORED
+#define MOVED	(w >> 7 -> 0 : HARDER)
+#else
+#define MOVED	(w >> 7 -> 1 : HARDER)
+#endif
+
 /* All that happens by itself. */
 proctype World() {
 	byte w, i;
 end:	do
-	:: atomic { told[0]?w -> heard[0] = MAX(heard[0], w); w = 0;
+	:: atomic { told[0]?w -> heard[0] = RAISE(heard[0], (w & 127), (w >> 7));
 #ifndef MUT_MESSAGE_IGNORED
-		epoch[0]++	/* engine.invalidatedElsewhere */
+		epoch[0] = epoch[0] + MOVED;	/* engine.invalidatedElsewhere, softenedElsewhere */
 #endif
+		w = 0
 	}
-	:: atomic { told[1]?w -> heard[1] = MAX(heard[1], w); w = 0;
+	:: atomic { told[1]?w -> heard[1] = RAISE(heard[1], (w & 127), (w >> 7));
 #ifndef MUT_MESSAGE_IGNORED
-		epoch[1]++
+		epoch[1] = epoch[1] + MOVED;
 #endif
+		w = 0
 	}
 #if EVICTIONS > 0
 	:: atomic { evictions > 0 && ePresent -> evictions--; ePresent = false; eVer = 0; eStamp = 0; eFence = 0 }
@@ -646,7 +744,7 @@ end:	do
 	:: atomic { (holder == LEFT || (holder != 0 && crashed[OF(holder - 1)])) -> lease = 0; holder = 0 }	/* PX of a lease that nobody renews */
 #endif
 #ifdef CRASH
-	:: atomic { !crashed[1] -> crashed[1] = true; mPresent[1] = false; mVer[1] = 0; mMark[1] = 0; mFloor[1] = 0; pending[1] = 0; i = R0;
+	:: atomic { !crashed[1] -> crashed[1] = true; mPresent[1] = false; mStale[1] = false; mVer[1] = 0; mMark[1] = 0; mFloor[1] = 0; pending[1] = 0; i = R0;
 		do
 		:: i < NR -> asking[i] = false; loading[i] = false; owned[i] = false; joined[i] = 0; watching[i] = false; signal[i] = false; flightMark[i] = 0; i++
 		:: else -> break
