@@ -501,6 +501,30 @@ func TestPlainStatementsDoNotTaint(t *testing.T) {
 	}
 }
 
+// E20: what does not know its table invalidates everything, and so this must be known to write none.
+func TestAStatementThatChangesNoRowsForgetsNothing(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		d    []Dialect
+	}{
+		{`SET x = 1`, dialects}, {`SAVEPOINT s`, dialects}, {`RELEASE SAVEPOINT s`, dialects}, {`ANALYZE`, in(pg, lt)}, {`ANALYZE t1`, in(pg, lt)},
+		{`ANALYZE TABLE t1`, in(my)}, {`VACUUM`, in(pg)}, {`VACUUM ANALYZE t1`, in(pg)}, {`PRAGMA user_version`, in(lt)}, {`LISTEN c`, in(pg)},
+	} {
+		for _, d := range c.d {
+			if s := Analyze(c.text, d); s.AllTables || len(s.Writes) != 0 {
+				t.Errorf("%v: %s: all %v, writes %q", d, c.text, s.AllTables, s.Writes)
+			}
+		}
+	}
+	for text, want := range map[string]string{`UPDATE t1 SET a = 1`: "t1", `CREATE TEMP TABLE tmp (a int)`: "tmp", `INSERT INTO tmp VALUES (1)`: "tmp"} {
+		for _, d := range dialects {
+			if s := Analyze(text, d); s.AllTables || !slices.Equal(s.Writes, []string{want}) {
+				t.Errorf("%v: %s: all %v, writes %q", d, text, s.AllTables, s.Writes)
+			}
+		}
+	}
+}
+
 // E25.
 func TestTextualTransactions(t *testing.T) {
 	tx := func(text string, e TxEffect) row {
