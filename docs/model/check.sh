@@ -114,7 +114,6 @@ if (($#)); then
 	status=0
 	check "$tmp/one" "$name" "$want" "${options[@]}" || status=1
 	if [[ -n $(compgen -G "$tmp/one/*.trail") ]]; then
-		mv "$tmp"/one/*.trail "$tmp/one/sqlherd.pml.trail"
 		cp "$MODEL" "$tmp/one/"
 		(cd "$tmp/one" && spin "${options[@]}" -t -p -g -l sqlherd.pml)
 	fi
