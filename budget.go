@@ -10,8 +10,8 @@ import (
 
 // A budget bounds the real connections that the conns of one pool hold
 // (Config.MaxDBConns), so that the pool itself can be left without a bound and a
-// thousand waiters hold none. When the bound is reached, whoever needs a real
-// connection gets that of a conn that lies idle in the pool, or waits for one.
+// thousand waiters hold none. Whoever needs a real connection gets that of a conn that lies idle
+// in the pool, if its session is clean; else dials; and when the bound is reached, takes any idle one's place or waits.
 //
 // A nil budget has no bound. The loader pool has a bound of its own and is not counted.
 type budget struct {
@@ -37,14 +37,15 @@ func (b *budget) acquire(ctx context.Context) (driver.Conn, error) {
 		return nil, nil
 	}
 	b.mu.Lock()
-	if b.open < b.max && len(b.waiters) == 0 {
+	room := b.open < b.max && len(b.waiters) == 0
+	if d := b.takeLocked(room); d != nil {
+		b.mu.Unlock()
+		return d.handOver(), nil
+	}
+	if room {
 		b.open++
 		b.mu.Unlock()
 		return nil, nil
-	}
-	if d := b.takeLocked(); d != nil {
-		b.mu.Unlock()
-		return d.handOver(), nil
 	}
 	if b.closed {
 		b.mu.Unlock()
@@ -100,10 +101,11 @@ func (b *budget) close() {
 	b.waiters = nil
 }
 
-// takeLocked takes the real connection of the conn that has been idle longest.
-func (b *budget) takeLocked() *detached {
+// takeLocked takes the real connection of the conn that has been idle longest. With clean it leaves those that nobody else
+// could go on with.
+func (b *budget) takeLocked(clean bool) *detached {
 	for i, c := range b.idlers {
-		if d := c.detach(); d != nil {
+		if d := c.detach(clean); d != nil {
 			c.idling = false
 			b.idlers = slices.Delete(b.idlers, i, i+1)
 			return d
@@ -145,7 +147,7 @@ func (b *budget) idle(c *conn) {
 		b.mu.Unlock()
 		return
 	}
-	d := c.detach()
+	d := c.detach(false)
 	if d == nil {
 		// A statement of it is being closed; serve finds it here when that is over.
 		c.idling = true
@@ -187,7 +189,7 @@ func (b *budget) serve() {
 			b.mu.Unlock()
 			return
 		}
-		d := b.takeLocked()
+		d := b.takeLocked(false)
 		if d == nil {
 			b.mu.Unlock()
 			return

@@ -21,7 +21,7 @@ func TestAConnThatIsPutBackTwiceIsNotTakenFromItsNextUser(t *testing.T) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if d := b.takeLocked(); d != nil {
+	if d := b.takeLocked(false); d != nil {
 		t.Error("the connection was taken while its conn was in use")
 	}
 }

@@ -75,6 +75,32 @@ func TestAnIdleConnectionIsHandedToWhoNeedsOneIfItsSessionIsClean(t *testing.T) 
 	}
 }
 
+func TestBelowTheBoundAnIdleConnectionIsPreferredToANewOneIfItsSessionIsClean(t *testing.T) {
+	for _, c := range []struct {
+		name, leaves string
+		opens, peak  int64
+	}{
+		{"clean", plain, 1, 1},
+		{"set", "SET x = 1", 2, 2}, // nobody else could go on with it, and there is room: it stays
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, db := newLedger(t)
+			p, _ := openHerd(t, db, sqlherd.Config{MaxDBConns: 4, Dialect: sqlherd.PostgreSQL})
+			holder, other := lazyPair(t, p)
+			if _, err := holder.ExecContext(t.Context(), c.leaves); err != nil {
+				t.Fatal(err)
+			}
+			holder.Close()
+			if _, err := queryOne(t.Context(), other, plain); err != nil {
+				t.Fatal(err)
+			}
+			if opens, peak := db.opens.Load(), db.peak.Load(); opens != c.opens || peak != c.peak {
+				t.Errorf("%d connections opened, %d at once, want %d and %d", opens, peak, c.opens, c.peak)
+			}
+		})
+	}
+}
+
 func TestAnIdleConnectionThatHoldsStatementsIsClosedWithThemAndTheyArePreparedAgain(t *testing.T) {
 	_, db := newLedger(t)
 	var stmtsClosed atomic.Int64

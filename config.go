@@ -107,7 +107,8 @@ type Config struct {
 	// MaxDBConns is how many real connections the application's pool may have
 	// open through one wrapped connector. It is to be used instead of
 	// SetMaxOpenConns, which would also count callers that wait for a load and have
-	// no connection. The loader pool's MaxLoads come on top. It does not bound private
+	// no connection. Who needs a real connection takes an idle one of another conn of the pool rather
+	// than dial, so that there are as many as are needed at once. The loader pool's MaxLoads come on top. It does not bound private
 	// in-memory databases, whose connections cannot change hands. One that changes hands may outlive
 	// the pool's SetConnMaxLifetime. Negative is an error.
 	// Defaults to 0: unlimited.

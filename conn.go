@@ -105,8 +105,8 @@ func (c *conn) dial(ctx context.Context) (driver.Conn, error) {
 }
 
 // detach takes the real connection away from an idle conn. It answers nil when the conn is
-// closing a statement, or closed after all. The caller is the budget.
-func (c *conn) detach() *detached {
+// closing a statement, or closed after all, and, with cleanOnly, when nobody else could go on with the connection. The caller is the budget.
+func (c *conn) detach(cleanOnly bool) *detached {
 	if !c.mu.TryLock() {
 		return nil
 	}
@@ -114,12 +114,15 @@ func (c *conn) detach() *detached {
 	if c.closed || c.real == nil {
 		return nil
 	}
-	d := &detached{real: c.real}
+	clean := len(c.stmts) == 0 && !c.tainted && !c.textTx && !c.inTx && !c.dropAfter
+	if cleanOnly && !clean {
+		return nil
+	}
+	d := &detached{real: c.real, clean: clean}
 	for _, s := range c.stmts {
 		d.stmts = append(d.stmts, s.real)
 		s.real = nil
 	}
-	d.clean = len(d.stmts) == 0 && !c.tainted && !c.textTx && !c.inTx && !c.dropAfter
 	c.real = nil
 	c.forget()
 	return d
