@@ -9,7 +9,7 @@ SOAK      ?= 2m
 SERVERS_STATE := .cache/servers.json
 
 .DEFAULT_GOAL := help
-.PHONY: help test race soak lint vet fuzz bench tidy fmt servers servers-stop clean
+.PHONY: help test race integration soak lint vet fuzz bench tidy fmt servers servers-stop clean
 
 help: ## this list
 	@awk -v tty="$$(test -t 1 && test -z "$$NO_COLOR" && echo 1)" ' \
@@ -23,6 +23,9 @@ test: ## everything that must hold: checks, and all tests against servers it sta
 
 race: ## the root module's tests with the race detector; needs no server
 	go test -race -shuffle=on ./...
+
+integration: ## the tests on real servers in full and without the race detector (8 min); needs make servers
+	cd integration && go test -count=1 -timeout=30m ./...
 
 soak: ## a fleet under faults for SOAK (2m), and 10^6 reads of a hot key, each read checked; needs make servers
 	cd integration && SQLHERD_TEST_SOAK=$(SOAK) go test -count=1 -v -timeout=0 -run='^(TestNoReadIsOlderThanPromisedWhateverBreaks|TestReadersOfAHotKeyThatIsWrittenAllTheTimeGetNewRowsForOneLoadAWrite)$$' .

@@ -94,7 +94,7 @@ var mariadbTable = table{
 	probes: mariadbProbes,
 	variants: []variant{
 		{name: "mariadb", open: dbtest.MariaDB},
-		{name: "mariadb, parseTime, Kathmandu", open: dbtest.MariaDB, with: []string{"parseTime=true", "loc=Asia%2FKathmandu"}, alone: true, race: true},
+		{name: "mariadb, parseTime, Kathmandu", open: dbtest.MariaDB, with: []string{"parseTime=true", "loc=Asia%2FKathmandu"}, alone: true, deep: true},
 		{name: "mariadb, parseTime", open: dbtest.MariaDB, with: []string{"parseTime=true"}},
 		{name: "mariadb, parseTime, Local", open: dbtest.MariaDB, with: []string{"parseTime=true", "loc=Local"}},
 		{name: "mariadb, interpolateParams", open: dbtest.MariaDB, with: []string{"interpolateParams=true", "parseTime=true"}},

@@ -103,10 +103,10 @@ var postgresTable = table{
 	},
 	probes: postgresProbes,
 	variants: []variant{
-		{name: "pq", open: dbtest.PQ, alone: true, race: true},
+		{name: "pq", open: dbtest.PQ, alone: true, deep: true},
 		{name: "pq, Kathmandu", open: dbtest.PQ, with: []string{"TimeZone=Asia/Kathmandu"}},
 		{name: "pq, binary parameters", open: dbtest.PQ, with: []string{"binary_parameters=yes", "TimeZone=Europe/Berlin"}},
-		{name: "pgx, Kathmandu", open: dbtest.PGX, with: []string{"timezone=Asia/Kathmandu"}, alone: true, race: true},
+		{name: "pgx, Kathmandu", open: dbtest.PGX, with: []string{"timezone=Asia/Kathmandu"}, alone: true, deep: true},
 		{name: "pgx", open: dbtest.PGX},
 		{name: "pgx, cache_describe", open: dbtest.PGX, with: []string{"default_query_exec_mode=cache_describe"}},
 		{name: "pgx, describe_exec", open: dbtest.PGX, with: []string{"default_query_exec_mode=describe_exec"}},

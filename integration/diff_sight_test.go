@@ -69,7 +69,7 @@ const (
 
 // destinations are what a column can be scanned into. The common ones come first, and the race detector, which has nothing more to
 // find in database/sql's conversions, gets the first few.
-var destinations = underRace(8,
+var destinations = underRace(5,
 	into[any](), into[string](), into[[]byte](), into[sql.Null[string]](), into[witness](), into[int64](), into[time.Time](), into[sql.NullTime](),
 	into[bool](), into[int](), into[int8](), into[int16](), into[int32](), into[uint](), into[uint8](), into[uint32](), into[uint64](),
 	into[float32](), into[float64](),

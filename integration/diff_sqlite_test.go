@@ -43,10 +43,10 @@ var sqliteTable = table{
 	make:   makeSQLite(),
 	probes: sqliteProbes,
 	variants: []variant{
-		{name: "modernc", open: dbtest.SQLite, alone: true, race: true},
+		{name: "modernc", open: dbtest.SQLite, alone: true, deep: true},
 		{name: "modernc, times from text", open: dbtest.SQLite, with: []string{"_time_format=sqlite", "_texttotime=1"}},
-		{name: "mattn", open: dbtest.SQLiteCgo, race: true},
-		{name: "mattn, Kathmandu", open: dbtest.SQLiteCgo, with: []string{"_loc=Asia/Kathmandu"}, alone: true},
+		{name: "mattn", open: dbtest.SQLiteCgo},
+		{name: "mattn, Kathmandu", open: dbtest.SQLiteCgo, with: []string{"_loc=Asia/Kathmandu"}, alone: true, deep: true},
 	},
 }
 

@@ -428,6 +428,7 @@ func (m *mirror) check(t *testing.T, c sessionCase, how delivery, statements []s
 }
 
 func TestASessionReadsWhatTheBareDriverReadsWhateverItsStateAndNobodyElseDoes(t *testing.T) {
+	t.Parallel()
 	dbtest.EachDatabase(t, func(t *testing.T, d dbtest.Database) {
 		m := newMirror(t, d)
 		cases := sessionCases[d.Engine]
@@ -453,6 +454,7 @@ func TestASessionReadsWhatTheBareDriverReadsWhateverItsStateAndNobodyElseDoes(t 
 }
 
 func TestNoSpellingThatTheServerTakesHidesAChangeOfTheSession(t *testing.T) {
+	t.Parallel()
 	dbtest.EachDatabase(t, func(t *testing.T, d dbtest.Database) {
 		m := newMirror(t, d)
 		r := rand.New(rand.NewPCG(7, uint64(len(d.Name)))) // what fails once fails again

@@ -32,7 +32,7 @@ const (
 
 	soakDefault = 2 * time.Minute
 	// soakRace is for the race detector, which makes everything slow and finds what it finds at once.
-	soakRace = 10 * time.Second
+	soakRace = 45 * time.Second
 
 	soakProcesses = 4
 	// soakLocalTTL is the default. The last process has no memory.
