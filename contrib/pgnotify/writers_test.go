@@ -50,8 +50,8 @@ CREATE TRIGGER rename AFTER INSERT ON renames FOR EACH ROW EXECUTE FUNCTION rena
 	{name: "a view", setup: `CREATE VIEW shown AS SELECT * FROM products;`, write: `UPDATE shown SET name = 'new' WHERE id = 1;`},
 	{name: "a session that replicates", write: `SET session_replication_role = replica; UPDATE products SET name = 'new' WHERE id = 1;`},
 	{name: "a savepoint", write: `BEGIN; SAVEPOINT a; UPDATE products SET name = 'x' WHERE id = 1; ROLLBACK TO a; UPDATE products SET name = 'new' WHERE id = 1; COMMIT;`},
-	{name: "a login that may do nothing else", setup: `DO $$ BEGIN CREATE ROLE pgnotify_writer; EXCEPTION WHEN duplicate_object OR unique_violation THEN END $$; GRANT SELECT, UPDATE ON products TO pgnotify_writer;`,
-		write: `SET ROLE pgnotify_writer; UPDATE products SET name = 'new' WHERE id = 1;`},
+	{name: "a login that may do nothing else", setup: `DO $$ BEGIN CREATE ROLE pgnotify_nologin; EXCEPTION WHEN duplicate_object OR unique_violation THEN END $$; GRANT SELECT, UPDATE ON products TO pgnotify_nologin;`,
+		write: `SET ROLE pgnotify_nologin; UPDATE products SET name = 'new' WHERE id = 1;`},
 }
 
 func TestAReadAfterAForeignWriteIsFresh(t *testing.T) {
