@@ -186,7 +186,7 @@ var sessionCases = map[dbtest.Engine][]sessionCase{
 		{[]string{"BEGIN", "UPDATE scratch SET v = 'mine'", "COMMIT AND CHAIN", "UPDATE who SET v = 'mine'"}, "v FROM who", byTx},
 		{[]string{"BEGIN", "ROLLBACK AND CHAIN", "UPDATE who SET v = 'mine'"}, "v FROM who", byTx},
 		{[]string{"SET completion_type = 1", "BEGIN", "COMMIT", "UPDATE who SET v = 'mine'"}, "v FROM who", bySession},
-		{[]string{"XA START 'x'", "UPDATE who SET v = 'mine'"}, "v FROM who", bySession},
+		{[]string{"XA START 'OTHERDB'", "UPDATE who SET v = 'mine'"}, "v FROM who", bySession},
 	},
 	dbtest.EngineSQLite: {
 		{[]string{"PRAGMA case_sensitive_like = ON"}, "iif('A' LIKE 'a', 'same', 'different') FROM who", bySession},
