@@ -20,6 +20,7 @@ type budget struct {
 	mu      sync.Mutex
 	closed  bool            // the pool is: nobody waits any more
 	open    int             // real connections, and dials under way
+	doubts  uint64          // how often a connection turned out to be bad
 	idlers  []*conn         // that have a real connection and do not need it, longest idle first
 	waiters []*budgetWaiter // in the order they came
 }
@@ -101,11 +102,23 @@ func (b *budget) close() {
 	b.waiters = nil
 }
 
+// doubt says that a connection has turned out to be bad. A restart of the server, which kills the idle ones as well, is not to be
+// told from other causes: none of those that lie idle now is given to anybody else. Their own conns find out as
+// on the bare driver.
+func (b *budget) doubt() {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.doubts++
+}
+
 // takeLocked takes the real connection of the conn that has been idle longest. With clean it leaves those that nobody else
 // could go on with.
 func (b *budget) takeLocked(clean bool) *detached {
 	for i, c := range b.idlers {
-		if d := c.detach(clean); d != nil {
+		if d := c.detach(clean, c.idleSince == b.doubts); d != nil {
 			c.idling = false
 			b.idlers = slices.Delete(b.idlers, i, i+1)
 			return d
@@ -141,13 +154,14 @@ func (b *budget) idle(c *conn) {
 		b.mu.Unlock()
 		return
 	}
+	c.idleSince = b.doubts
 	if len(b.waiters) == 0 {
 		c.idling = true
 		b.idlers = append(b.idlers, c)
 		b.mu.Unlock()
 		return
 	}
-	d := c.detach(false)
+	d := c.detach(false, true)
 	if d == nil {
 		// A statement of it is being closed; serve finds it here when that is over.
 		c.idling = true

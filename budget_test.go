@@ -141,6 +141,128 @@ func TestAConnectionThatHasDiedIdleIsReplacedWhenItChangesHands(t *testing.T) {
 	}
 }
 
+// What a *sql.Conn has done to its session (a lock, a last insert's id) is its caller's, also while a query of it waits for a load.
+func TestAConnKeepsItsSessionWhileItsNextQueryWaitsForALoad(t *testing.T) {
+	for _, first := range []string{"SELECT pg_advisory_lock(1)", "INSERT INTO t VALUES (1)", "SELECT v FROM t"} {
+		t.Run(first, func(t *testing.T) {
+			loading, goOn := make(chan struct{}), make(chan struct{})
+			var mu sync.Mutex
+			on := map[string]*fakeConn{} // who ran the text last
+			db := newFakeDB(t, func(ctx context.Context, query string, _ []driver.NamedValue) (*fakeResult, error) {
+				if strings.Contains(query, "@cache") {
+					close(loading)
+					<-goOn
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				on[query] = connOf(ctx)
+				return one("rows"), nil
+			})
+			p, _ := openHerd(t, db, sqlherd.Config{MaxDBConns: 2, Dialect: sqlherd.PostgreSQL})
+			p.SetMaxIdleConns(10)
+			mine, other := connect(t, p), connect(t, p)
+			if _, err := mine.ExecContext(t.Context(), first); err != nil {
+				t.Fatal(err)
+			}
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if _, err := queryOne(t.Context(), mine, hinted); err != nil {
+					t.Error(err)
+				}
+			})
+			<-loading
+			if _, err := queryOne(t.Context(), other, "SELECT 'another'"); err != nil {
+				t.Error(err)
+			}
+			close(goOn)
+			wg.Wait()
+			const last = "SELECT pg_advisory_unlock(1)"
+			if _, err := queryOne(t.Context(), mine, last); err != nil {
+				t.Error(err)
+			}
+			if on[first] != on[last] || on[last] == on["SELECT 'another'"] {
+				t.Error("another got the session")
+			}
+		})
+	}
+}
+
+// A driver need not look whether a connection lives when it is reset. database/sql asks two of its connections, and then a new one.
+func TestAfterARestartOfTheServerAStatementSucceedsAsOnTheBareDriver(t *testing.T) {
+	for name, ask := range map[string]func(*sql.DB) error{
+		"query":   func(p *sql.DB) error { _, err := queryOne(t.Context(), p, plain); return err },
+		"exec":    func(p *sql.DB) error { _, err := p.Exec("UPDATE t SET v = 1"); return err },
+		"prepare": func(p *sql.DB) error { st, err := p.Prepare(plain); return errors.Join(err, closeStmt(st)) },
+		"begin": func(p *sql.DB) error {
+			tx, err := p.Begin()
+			if err != nil {
+				return err
+			}
+			return tx.Rollback()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			dead := map[*fakeConn]bool{}
+			var born []*fakeConn
+			alive := func(c *fakeConn) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if dead[c] {
+					return driver.ErrBadConn
+				}
+				if !slices.Contains(born, c) {
+					born = append(born, c)
+				}
+				return nil
+			}
+			db := newFakeDB(t, func(ctx context.Context, _ string, _ []driver.NamedValue) (*fakeResult, error) {
+				return one("rows"), alive(connOf(ctx))
+			})
+			db.onTx = func(c *fakeConn, _ string) error { return alive(c) }
+			db.onPrepare = alive
+			p, _ := openHerd(t, db, sqlherd.Config{MaxDBConns: 8})
+			p.SetMaxIdleConns(20)
+			var conns []*sql.Conn
+			for range 5 {
+				conns = append(conns, connect(t, p))
+			}
+			idle := connect(t, p) // without a connection
+			for _, c := range conns {
+				if _, err := queryOne(t.Context(), c, plain); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, c := range append(conns, idle) {
+				c.Close()
+			}
+			if len(born) != 5 {
+				t.Fatalf("%d connections", len(born))
+			}
+			mu.Lock()
+			for _, c := range born {
+				dead[c] = true
+			}
+			mu.Unlock()
+			for range 3 {
+				if err := ask(p); err != nil {
+					t.Errorf("%v", err)
+				}
+			}
+			if open := db.peak.Load(); open > 8 {
+				t.Errorf("%d connections at once", open)
+			}
+		})
+	}
+}
+
+func closeStmt(st *sql.Stmt) error {
+	if st == nil {
+		return nil
+	}
+	return st.Close()
+}
+
 func TestWhoWaitsForAConnectionIsServedInTheOrderOfComingAndLeavesAtItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, db := newLedger(t)

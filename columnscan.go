@@ -77,7 +77,6 @@ func (l *live) begin(n, cols int) error {
 	if err != nil {
 		return err
 	}
-	l.c.rowsGiven = true
 	l.rows, l.closeStmt = rows, closeStmt
 	l.scanner, _ = rows.(driver.RowsColumnScanner)
 	l.c.src.learn(rows)

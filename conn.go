@@ -40,11 +40,13 @@ type conn struct {
 	txDoubt   bool         // it has written after that; should they have failed as above, that is committed
 	txUnknown bool         // it cannot be told whether a transaction is open; tainted as well
 	dropAfter bool         // the bare driver's connection would not survive what happened
-	rowsGiven bool         // rows of it may be open; until it is back in the pool nobody says when they are closed
+	used      bool         // since it left the pool: its rows may be open, and its session be what the caller counts on
 	dirty     writeEffects // what the open transaction, or one that may be open, has written
 	carried   *writeFence  // of a statement that the driver wants prepared: it runs next, as that
 
-	idling bool // among the budget's idlers; guarded by its mutex
+	// Guarded by the budget's mutex.
+	idling    bool   // among its idlers
+	idleSince uint64 // its doubts when c came
 
 	// What the interceptor has just given to sqlmw, whose wrappers hide whatever interface they were not
 	// made for: the shell takes it from here.
@@ -72,8 +74,9 @@ var (
 	_ driver.NamedValueChecker  = (*conn)(nil)
 )
 
-// dial returns the real connection, and makes it when there is none.
+// dial returns the real connection, and makes it when there is none. Whoever uses it comes here before.
 func (c *conn) dial(ctx context.Context) (driver.Conn, error) {
+	c.used = true
 	if c.real != nil {
 		return c.real, nil
 	}
@@ -85,6 +88,7 @@ func (c *conn) dial(ctx context.Context) (driver.Conn, error) {
 	if r, ok := real.(driver.SessionResetter); ok && r.ResetSession(ctx) != nil {
 		// It changes hands as it would through the pool, where a driver finds out at
 		// this moment that its connection is dead.
+		c.src.budget.doubt()
 		_ = real.Close() // it has just been found unusable
 		real = nil
 	}
@@ -105,8 +109,9 @@ func (c *conn) dial(ctx context.Context) (driver.Conn, error) {
 }
 
 // detach takes the real connection away from an idle conn. It answers nil when the conn is
-// closing a statement, or closed after all, and, with cleanOnly, when nobody else could go on with the connection. The caller is the budget.
-func (c *conn) detach(cleanOnly bool) *detached {
+// closing a statement, or closed after all, and, with cleanOnly, when nobody else could go on with the connection; nobody
+// could with one that is not trusted. The caller is the budget.
+func (c *conn) detach(cleanOnly, trusted bool) *detached {
 	if !c.mu.TryLock() {
 		return nil
 	}
@@ -114,7 +119,7 @@ func (c *conn) detach(cleanOnly bool) *detached {
 	if c.closed || c.real == nil {
 		return nil
 	}
-	clean := len(c.stmts) == 0 && !c.tainted && !c.textTx && !c.inTx && !c.dropAfter
+	clean := trusted && len(c.stmts) == 0 && !c.tainted && !c.textTx && !c.inTx && !c.dropAfter
 	if cleanOnly && !clean {
 		return nil
 	}
@@ -126,6 +131,13 @@ func (c *conn) detach(cleanOnly bool) *detached {
 	c.real = nil
 	c.forget()
 	return d
+}
+
+// heard is told what the real connection answers.
+func (c *conn) heard(err error) {
+	if errors.Is(err, driver.ErrBadConn) {
+		c.src.budget.doubt()
+	}
 }
 
 // detached is a real connection that no conn has. clean says that another may go on with it.
@@ -372,6 +384,7 @@ func (c *conn) exec(ctx context.Context, st *stmt, query string, args []driver.N
 		}
 	}
 	returned = true
+	c.heard(err)
 	if err == driver.ErrSkip && st == nil {
 		// database/sql prepares it next, and the statement will tell.
 		c.carry(f)
@@ -433,6 +446,7 @@ func (c *conn) runRows(ctx context.Context, st *stmt, p *plan, query string, arg
 		}
 	}
 	returned = true
+	c.heard(err)
 	if err == driver.ErrSkip && st == nil {
 		c.carry(f)
 		return nil, err
@@ -441,7 +455,6 @@ func (c *conn) runRows(ctx context.Context, st *stmt, p *plan, query string, arg
 		c.h.counters.hintErrors.Add(1)
 	}
 	if err == nil {
-		c.rowsGiven = true
 		// A deadlock, for instance, may show while rows are read, and MySQL rolls back. They are not
 		// wrapped to see that: a rollback that comes after it costs a miss instead.
 		c.txRows = c.txRows || (c.inTx || c.textTx) && c.src.dialect != PostgreSQL
@@ -472,6 +485,7 @@ func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 		return nil, err
 	}
 	if _, err := st.ready(ctx, real); err != nil {
+		c.heard(err)
 		return nil, err
 	}
 	return st, nil
@@ -488,6 +502,7 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	}
 	rtx, err := realBegin(ctx, real, opts)
 	if err != nil {
+		c.heard(err)
 		return nil, err
 	}
 	c.inTx = true
@@ -500,9 +515,10 @@ func (c *conn) Ping(ctx context.Context) error {
 		return err
 	}
 	if p, ok := real.(driver.Pinger); ok {
-		return p.Ping(ctx)
+		err = p.Ping(ctx)
+		c.heard(err)
 	}
-	return nil
+	return err
 }
 
 // CheckNamedValue accepts everything: see args.go.
@@ -515,16 +531,18 @@ func (c *conn) ResetSession(ctx context.Context) error {
 	if c.real == nil {
 		return nil
 	}
+	var err error
 	if r, ok := c.real.(driver.SessionResetter); ok {
-		return r.ResetSession(ctx)
+		err = r.ResetSession(ctx)
+		c.heard(err)
 	}
-	return nil
+	return err
 }
 
 // IsValid is called when the conn is about to go back into the pool.
 func (c *conn) IsValid() bool {
 	c.drop()
-	c.rowsGiven = false
+	c.used = false
 	if c.real == nil {
 		return true
 	}
@@ -532,6 +550,7 @@ func (c *conn) IsValid() bool {
 		return false
 	}
 	if v, ok := c.real.(driver.Validator); ok && !v.IsValid() {
+		c.src.budget.doubt()
 		return false
 	}
 	c.src.budget.idle(c)

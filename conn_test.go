@@ -212,6 +212,32 @@ func TestADatabaseThatOnlyHasBadConnectionsIsNotAskedForEver(t *testing.T) {
 	}
 }
 
+// database/sql closes the connection of whoever is told driver.ErrBadConn. It was the loader's.
+func TestALoadWhoseConnectionIsBadDoesNotEndTheSessionOfItsCaller(t *testing.T) {
+	var last *fakeConn
+	db := newFakeDB(t, func(ctx context.Context, query string, _ []driver.NamedValue) (*fakeResult, error) {
+		if strings.Contains(query, "@cache") {
+			return nil, driver.ErrBadConn
+		}
+		last = connOf(ctx)
+		return one("rows"), nil
+	})
+	p, _ := openHerd(t, db, sqlherd.Config{})
+	c := connect(t, p)
+	if _, err := c.ExecContext(t.Context(), "INSERT INTO t VALUES (1)"); err != nil {
+		t.Fatal(err)
+	}
+	mine := last
+	for range 3 { // the later ones are told of it without asking
+		if _, err := queryOne(t.Context(), c, hinted); err == nil || err.Error() != driver.ErrBadConn.Error() {
+			t.Errorf("got %v, want the text of driver.ErrBadConn", err)
+		}
+	}
+	if _, err := queryOne(t.Context(), c, "SELECT LAST_INSERT_ID()"); err != nil || last != mine {
+		t.Errorf("%v, in the same session %t", err, last == mine)
+	}
+}
+
 // What has a policy is prepared when it must run: a hit needs no connection, and so no statement.
 func TestAMistakeInAPreparedHintedQueryShowsWhenItRuns(t *testing.T) {
 	bothPools(t, shapeOf("contexts", "contexts"), func(t *testing.T, db *shapeDB, p *sql.DB) {

@@ -37,6 +37,7 @@ type fakeDB struct {
 	// Hooks into what is not a query; nil does nothing.
 	onTx        func(c *fakeConn, what string) error // BEGIN, COMMIT, ROLLBACK of driver.Tx
 	onReset     func(c *fakeConn) error
+	onPrepare   func(c *fakeConn) error
 	onStmtClose func()
 	onRowsClose func(res *fakeResult)
 }
@@ -177,6 +178,11 @@ func (c *fakeConn) exec(ctx context.Context, query string, args []driver.NamedVa
 
 func (c *fakeConn) Prepare(query string) (driver.Stmt, error) {
 	c.db.prepares.Add(1)
+	if f := c.db.onPrepare; f != nil {
+		if err := f(c); err != nil {
+			return nil, err
+		}
+	}
 	return &fakeStmt{c: c, query: query}, nil
 }
 

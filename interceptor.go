@@ -101,9 +101,9 @@ func (c *conn) queryWithPolicy(ctx context.Context, opts *ctxOptions, st *stmt, 
 		return q.bypass(ctx, st, query, args, ReasonHint)
 	}
 	// Whoever waits holds a conn of the pool, and perhaps one that has a real connection from before. Others may need
-	// that one meanwhile, and it is not needed here: the load runs elsewhere. Unless an earlier query of a *sql.Conn still
-	// has its rows open on it.
-	offered := finished == nil && c.real != nil && !c.rowsGiven
+	// that one meanwhile, and it is not needed here: the load runs elsewhere. Unless a *sql.Conn has used it: rows may be
+	// open on it, and its caller may count on what its session holds, such as a lock or the last insert's id.
+	offered := finished == nil && c.real != nil && !c.used
 	if offered {
 		c.src.budget.idle(c)
 	}
@@ -123,8 +123,11 @@ func (c *conn) queryWithPolicy(ctx context.Context, opts *ctxOptions, st *stmt, 
 			return begun.rows(q.live(ctx, st, query, args)), nil
 		}
 		var lost lostConn
-		if errors.As(err, &lost) {
+		switch {
+		case errors.As(err, &lost):
 			err = lost.error
+		case c.used && errors.Is(err, driver.ErrBadConn):
+			err = badElsewhere{err}
 		}
 		return nil, err
 	case a.rows != nil:
@@ -136,6 +139,12 @@ func (c *conn) queryWithPolicy(ctx context.Context, opts *ctxOptions, st *stmt, 
 	}
 	return q.bypass(ctx, st, query, args, a.reason)
 }
+
+// badElsewhere is the driver.ErrBadConn of a load, for a caller whose own connection has a session to lose: database/sql
+// would close that one. Who has none is better off with the driver's own error.
+type badElsewhere struct{ cause error }
+
+func (e badElsewhere) Error() string { return e.cause.Error() }
 
 // queryState is what is known of one query on its way.
 type queryState struct {
