@@ -22,6 +22,10 @@ type loader struct {
 	max     int
 	timeout time.Duration
 
+	// streams bounds the results that are too large to keep and have their caller read them from
+	// the pool's connections, for as long as the caller takes: loads shall find room beside them.
+	streams chan struct{}
+
 	ctx  context.Context // ends with the pool, and with it what runs in it
 	stop context.CancelFunc
 
@@ -40,7 +44,7 @@ const (
 
 func newLoader(base driver.Connector, limit int, timeout time.Duration) *loader {
 	ctx, stop := context.WithCancel(context.Background())
-	return &loader{base: base, max: limit, timeout: timeout, ctx: ctx, stop: stop}
+	return &loader{base: base, max: limit, timeout: timeout, streams: make(chan struct{}, limit/2), ctx: ctx, stop: stop}
 }
 
 // begin returns the pool for one load, which ends with running.Done.
@@ -150,9 +154,10 @@ func (l *loader) run(ctx context.Context, cancel context.CancelCauseFunc, db *sq
 		if res.live != nil {
 			res.live.cancel = cancel
 			res.live.free = func() { _ = sc.Close() }
-			if scansColumns(res.live.live) {
-				// Rows already read through Next could not be given to a driver that fills the
-				// destinations itself: the query runs again, on its caller's connection.
+			// Rows already read through Next could not be given to a driver that fills the
+			// destinations itself.
+			if scansColumns(res.live.live) || !l.lend(res.live) {
+				// The query runs again, on its caller's connection.
 				res.live.discard()
 				res.live = nil
 				return res, nil
@@ -170,6 +175,18 @@ func (l *loader) run(ctx context.Context, cancel context.CancelCauseFunc, db *sq
 		}
 		return res, nil
 	}
+}
+
+// lend lets the caller of s have its connection of the pool, if not too many are lent already.
+func (l *loader) lend(s *stream) bool {
+	select {
+	case l.streams <- struct{}{}:
+	default:
+		return false
+	}
+	free := s.free
+	s.free = func() { free(); <-l.streams }
+	return true
 }
 
 // readAll runs q on a real connection and reads the first result set up to the caps. When the

@@ -253,6 +253,46 @@ func TestAValueOfAnUnknownTypePassesThroughUnchangedAndIsNotCached(t *testing.T)
 	}
 }
 
+// Who reads a result that is too large to keep, reads it from a connection of the loader, for as long as it likes.
+func TestSlowReadersOfLargeResultsLeaveRoomForLoads(t *testing.T) {
+	for _, maxLoads := range []int{1, 2, 4} {
+		t.Run(fmt.Sprint("MaxLoads ", maxLoads), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db := newFakeDB(t, func(ctx context.Context, query string, args []driver.NamedValue) (*fakeResult, error) {
+					if strings.Contains(query, "large") {
+						return many(100, 10)(ctx, query, args)
+					}
+					return one("rows"), nil
+				})
+				p, h := openHerd(t, db, sqlherd.Config{MaxLoads: maxLoads, LoadTimeout: time.Second})
+				for i := range 2 * maxLoads {
+					rows, err := p.QueryContext(t.Context(), fmt.Sprintf("SELECT /* @cache max-rows=10 */ large, %d FROM t", i))
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer rows.Close()
+					n := 0
+					for rows.Next() {
+						if n++; n == 20 {
+							// In the middle of its own rows, as a handler does.
+							if v, err := queryOne(t.Context(), p, fmt.Sprintf("SELECT /* @cache */ v, %d FROM t", i)); v != "rows" || err != nil {
+								t.Errorf("with %d large results open: %q, %v", i+1, v, err)
+							}
+							break
+						}
+					}
+					if n != 20 {
+						t.Fatalf("%d rows", n)
+					}
+				}
+				if n, most := h.Stats().LoaderPools[0].InUse, maxLoads/2; n != most {
+					t.Errorf("%d of the loader's connections are lent, want %d", n, most)
+				}
+			})
+		})
+	}
+}
+
 func TestAStreamThatIsNotReadToItsEndGivesItsConnectionBack(t *testing.T) {
 	for name, leave := range map[string]func(rows *sql.Rows, cancel context.CancelFunc){
 		"closed early":   func(rows *sql.Rows, _ context.CancelFunc) { rows.Next(); rows.Close() },
@@ -266,7 +306,7 @@ func TestAStreamThatIsNotReadToItsEndGivesItsConnectionBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				db := newFakeDB(t, many(100, 10))
-				p, h := openHerd(t, db, sqlherd.Config{MaxLoads: 1})
+				p, h := openHerd(t, db, sqlherd.Config{MaxLoads: 2})
 				for i := range 5 {
 					ctx, cancel := context.WithCancel(t.Context())
 					rows, err := p.QueryContext(ctx, fmt.Sprintf(`SELECT /* @cache ttl=1h max-rows=10 */ i, v, %d FROM t`, i))

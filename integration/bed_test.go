@@ -141,6 +141,9 @@ var (
 	}}
 )
 
+// slowAsLongAsThere instead of milliseconds makes slow_v last until its file is removed.
+const slowAsLongAsThere = -1
+
 func slowV(ms int64, file string, v any) (any, error) {
 	f, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -151,6 +154,11 @@ func slowV(ms int64, file string, v any) (any, error) {
 		return nil, err
 	}
 	time.Sleep(time.Duration(ms) * time.Millisecond)
+	for began := time.Now(); ms == slowAsLongAsThere && time.Since(began) < patience; time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(file); err != nil {
+			break
+		}
+	}
 	return v, nil
 }
 

@@ -12,6 +12,8 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -306,13 +308,22 @@ func (s *suite) followers(t *testing.T) {
 	if proxy != nil {
 		proxy.Stall()
 	} else {
-		// Rows that are too many to be kept are streamed from the loader's connection.
-		rows, err := db.QueryContext(withDeadline(t), "SELECT /* @cache ttl=1m max-rows=1 */ 1 UNION ALL SELECT 2 UNION ALL SELECT 3")
-		if err != nil {
+		gate := filepath.Join(t.TempDir(), "gate")
+		if err := os.WriteFile(gate, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		defer rows.Close()
-		release = func() { rows.Close() }
+		gated := fmt.Sprintf("SELECT /* @cache ttl=1m */ slow_v(%d, '%s', id) FROM kinds WHERE id = 1", slowAsLongAsThere, filepath.ToSlash(gate))
+		held := make(chan error, 1)
+		go func() { held <- db.QueryRowContext(withDeadline(t), gated).Err() }()
+		release = func() {
+			if err := errors.Join(os.Remove(gate), <-held); err != nil {
+				t.Error(err)
+			}
+		}
+		await(t, "the loader's connection is held", func() bool {
+			f, err := os.Stat(gate)
+			return err == nil && f.Size() > 0
+		})
 	}
 	type caller struct {
 		info sqlherd.Info
